@@ -149,7 +149,7 @@ FAULTS = {
     "error line, ollama": Fault.after_words("ollama", breaks("ollama", OLLAMA_ERROR), "out of memory"),
     "5 MB of rubbish in one line": Fault.after_words("openai", breaks("openai", b"x" * 5_000_000), "openai"),
     "an endless line": Fault("openai", answers(b"data: " + b"x" * 17_000_000), "limit", requests=2),
-    "invalid UTF-8": Fault("openai", answers(BAD_UTF8), "openai sent", requests=2),
+    "invalid UTF-8": Fault("openai", answers(BAD_UTF8), "before it was complete", out="��\n��\n", requests=2),
     "empty body": Fault("openai", answers(b""), "before it was complete", requests=2),
     "empty JSON body": Fault("openai", answers(b"", 200, "application/json"), "openai", requests=2),
     "stalls before the answer": Fault("openai", says_nothing, "no answer"),

@@ -33,7 +33,6 @@ def at(server: Upstream) -> dict[str, str]:
         (("run", "--prompt=as an option", "-m", "scripted/echo"), b"", "as an option\n"),
         (ECHO, b"  from a pipe\n", "from a pipe\n"),
         ((*ECHO, "Review this:"), "a – b".encode(), "Review this:\n\na – b\n"),
-        (ECHO, b"a \xff byte", "a � byte\n"),
         ((*ECHO, "--", "-m"), b"", "-m\n"),
     ],
 )
@@ -41,6 +40,12 @@ async def test_the_prompt_comes_from_arguments_and_standard_input(
     makai: Cli, arguments: tuple[str, ...], stdin: bytes, out: str
 ) -> None:
     assert await makai(*arguments, stdin=stdin) == Finished(0, out, "")
+
+
+@pytest.mark.parametrize("stdin", [b"a \xff byte", b"a \x00 byte"])
+async def test_standard_input_that_is_not_all_text_is_asked_with_a_note(makai: Cli, stdin: bytes) -> None:
+    note = "makai: standard input is not all text; the model sees � for each byte that is none\n"
+    assert await makai(*ECHO, stdin=stdin) == Finished(0, "a � byte\n", note)
 
 
 async def test_json_is_one_object_with_the_text_and_the_message(makai: Cli) -> None:

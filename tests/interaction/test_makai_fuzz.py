@@ -14,6 +14,8 @@ from support.peers import TRANSPORTS, Peer, open_peer
 from support.profiles import FAULTS
 from support.wire import JSON, ask, envelope, new_id
 
+from makai.wire.strict_json import readable_members
+
 FRAMES = 10_000 if FAULTS else 300
 CODES = frozenset(
     [
@@ -75,8 +77,8 @@ def expected_reply(frame: bytes) -> str | None:
     try:
         value = msgspec.json.decode(frame)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or b"\\u0000" in frame:
+        value = readable_members(frame)
+    if not isinstance(value, dict):
         return None
     message_id = value.get("message_id")
     if not isinstance(message_id, str) or not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", message_id):

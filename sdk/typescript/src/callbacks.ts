@@ -2,7 +2,7 @@
  * The caller's own functions in an agent's run: its tools, and its decisions about permissions.
  */
 
-import { isObject, type Payload } from "./envelope.js";
+import { isObject, type Payload, sanitize } from "./envelope.js";
 import type { AgentTool, AgentToolResult, PermissionDecision, PermissionHandler, PermissionRequest } from "./types.js";
 
 /** Sends an envelope in the session; does nothing when the session has been let go of. */
@@ -32,7 +32,13 @@ export class Callbacks {
     void this.#result(call, tool_call_id, signal).then((result) => {
       if (signal.aborted) return;
       this.#executing.delete(tool_call_id);
-      post("tool_result", { tool_call_id, ...result });
+      try {
+        post("tool_result", sanitize({ tool_call_id, ...result }));
+      } catch (error) {
+        // The run waits for an answer, so it gets one.
+        const content = `the result of the tool cannot be sent: ${error instanceof Error ? error.message : "no reason"}`;
+        post("tool_result", sanitize({ tool_call_id, content, is_error: true }));
+      }
     });
   }
 
@@ -44,7 +50,7 @@ export class Callbacks {
     void decide(this.handler, request as unknown as PermissionRequest, signal).then((decision) => {
       if (signal.aborted) return;
       this.#asking.delete(tool_call_id);
-      if (decision !== undefined) post("permission_response", response(request, tool_call_id, decision));
+      if (decision !== undefined) post("permission_response", sanitize(response(request, tool_call_id, decision)));
     });
   }
 

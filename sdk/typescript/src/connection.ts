@@ -8,6 +8,7 @@
 import {
   decodeFrame,
   encodeEnvelope,
+  encodeRequest,
   type Envelope,
   MalformedFrame,
   newId,
@@ -20,6 +21,8 @@ import { DEFAULT_LIMITS, fitsInFrame, type FragmentLimits, Reassembly, splitEnve
 export interface ScopeListener {
   /** An envelope of this scope, whole and in order. `size` is the length of the frame that completed it. */
   received(envelope: Envelope, size: number): void;
+  /** The server could not read some message of this client, and did not say which: fail what it has not answered. */
+  unread(error: MakaiStreamError): void;
   /** Nothing will come any more in this scope. */
   lost(error: MakaiStreamError): void;
 }
@@ -50,7 +53,7 @@ export class Scope {
 
   /**
    * Send the scope's next envelope and return its message id. Nothing happens on a connection that has failed: the
-   * listener knows.
+   * listener knows. Throws for what no server would read; then nothing was sent, and nothing is counted.
    */
   send(type: string, payload: Payload, encoding?: "proxy"): string {
     const messageId = newId();
@@ -85,6 +88,10 @@ export class Scope {
 
   deliver(envelope: Envelope, size: number): void {
     this.listener.received(envelope, size);
+  }
+
+  unread(error: MakaiStreamError): void {
+    this.listener.unread(error);
   }
 
   lose(error: MakaiStreamError): void {
@@ -125,7 +132,8 @@ export class Connection {
 
   /** Send an envelope under an id of its own without waiting for its answer. */
   post(type: string, payload: Payload): void {
-    const scope = this.open("stream_id", { received: () => undefined, lost: () => undefined });
+    const ignore = (): void => undefined;
+    const scope = this.open("stream_id", { received: ignore, unread: ignore, lost: ignore });
     scope.send(type, payload);
     scope.release();
   }
@@ -144,8 +152,11 @@ export class Connection {
     const inbound = decodeFrame(frame);
     if (!("payload" in inbound)) {
       if (inbound.type === "ready") return;
-      // The server could not tell which request this is about, so neither can we.
-      throw new MalformedFrame(`it could not read a message of ours: ${inbound.message} (${inbound.code})`);
+      // The server could not tell which request this is about, so neither can this client.
+      const reason = `the server could not read a message of this client: ${inbound.message} (${inbound.code})`;
+      const error = transportError(reason, { code: "parse_error" });
+      for (const scope of [...this.#scopes.values()]) scope.unread(error);
+      return;
     }
     const scope = this.#scopes.get(inbound.scopeId);
     if (scope === undefined || !scope.accepts(inbound.sequence)) return;
@@ -161,10 +172,10 @@ export class Connection {
     this.ends.failed();
   }
 
-  /** Send an envelope; returns how many sequence numbers it took. */
+  /** Send an envelope; returns how many sequence numbers it took. Throws for what no server would read. */
   write(envelope: Envelope): number {
     if (this.#failure !== undefined) return 0;
-    const frame = encodeEnvelope(envelope);
+    const frame = encodeRequest(envelope);
     const parts = fitsInFrame(frame, this.limits)
       ? [frame]
       : splitEnvelope(envelope, this.limits).map((part) => encodeEnvelope(part));

@@ -4,7 +4,15 @@
  * In: an `Envelope`, or the text of a frame. Out: the other one.
  */
 
+import { MakaiStreamError } from "./errors.js";
+
 export const PROTOCOL_VERSION = 1;
+/** The deepest JSON that a server reads. */
+export const MAX_DEPTH = 128;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+/** An escaped NUL or lone surrogate in the output of `JSON.stringify`, which escapes no surrogate of a pair. */
+const UNCARRIED = /(?<before>(?<!\\)(?:\\\\)*)\\u(?:0000|d[89a-f][0-9a-f]{2})/;
 
 export type Payload = Record<string, unknown>;
 /** Which of the three id fields an envelope is addressed by: provider and auth, agent, tools. */
@@ -52,6 +60,49 @@ export function encodeEnvelope(envelope: Envelope): string {
     fragment: envelope.fragment,
     payload: envelope.payload,
   });
+}
+
+/** The frame of an envelope that a server will read; throws `MakaiStreamError` for any other. */
+export function encodeRequest(envelope: Envelope): string {
+  let frame: string;
+  try {
+    frame = encodeEnvelope(envelope);
+  } catch (error) {
+    throw unsendable(`it is no JSON: ${String(error)}`, error);
+  }
+  if (frame.includes("\\u") && UNCARRIED.test(frame)) {
+    throw unsendable("it holds a NUL character or a lone surrogate");
+  }
+  if (depthOf(frame) > MAX_DEPTH) throw unsendable(`it is nested more than ${MAX_DEPTH} levels deep`);
+  return frame;
+}
+
+function unsendable(reason: string, cause?: unknown): MakaiStreamError {
+  return new MakaiStreamError(`the request cannot be sent: ${reason}`, { kind: "unknown", code: "invalid_request", cause });
+}
+
+/** How deep JSON text is nested. */
+function depthOf(json: string): number {
+  let depth = 0;
+  let deepest = 0;
+  let quoted = false;
+  for (let at = 0; at < json.length; at += 1) {
+    const code = json.charCodeAt(at);
+    if (quoted) {
+      if (code === BACKSLASH) at += 1;
+      else quoted = code !== QUOTE;
+    } else if (code === QUOTE) quoted = true;
+    else if (code === 0x5b || code === 0x7b) deepest = Math.max(deepest, (depth += 1));
+    else if (code === 0x5d || code === 0x7d) depth -= 1;
+  }
+  return deepest;
+}
+
+/** The value with U+FFFD for every NUL and lone surrogate in its strings: neither can be sent. */
+export function sanitize<T>(value: T): T {
+  const json = JSON.stringify(value);
+  if (json === undefined || !json.includes("\\u") || !UNCARRIED.test(json)) return value;
+  return JSON.parse(json.replace(new RegExp(UNCARRIED, "g"), "$<before>\\ufffd")) as T;
 }
 
 /** What a frame says. Unknown fields are ignored; `MalformedFrame` if it breaks the format. */

@@ -31,6 +31,8 @@ export class Exchange implements ScopeListener {
   #waiting: Waiting | undefined;
   #failure: Failure | undefined;
   #answered = false;
+  /** Whether the server has answered anything: then it has read the request. */
+  #heard = false;
   #ended = false;
 
   constructor(
@@ -89,6 +91,7 @@ export class Exchange implements ScopeListener {
   }
 
   received(envelope: Envelope, size: number): void {
+    this.#heard = true;
     const waiting = this.#waiting;
     if (waiting !== undefined) {
       this.#waiting = undefined;
@@ -100,6 +103,10 @@ export class Exchange implements ScopeListener {
     if (this.#queued > MAX_QUEUED_CHARACTERS) {
       this.fail(transportError("the answer was not read while it arrived", { code: "overloaded" }));
     }
+  }
+
+  unread(error: MakaiStreamError): void {
+    if (!this.#heard && this.#scope.started) this.fail(error);
   }
 
   lost(error: Failure): void {

@@ -96,8 +96,14 @@ export class SessionLink implements ScopeListener {
   ask(type: string, payload: Payload, until: string): Promise<Envelope> {
     return this.#inTurn(async () => {
       if (this.#stopping || !this.#attached) await this.#begin();
-      this.#stopping ||= type === "agent_stop";
-      return this.#send(type, payload, until);
+      if (type !== "agent_stop") return this.#send(type, payload, until);
+      this.#stopping = true;
+      try {
+        return await this.#send(type, payload, until);
+      } catch (error) {
+        this.#stopping = false; // the session is as it was
+        throw error;
+      }
     });
   }
 
@@ -139,6 +145,13 @@ export class SessionLink implements ScopeListener {
     // Who wanted the session may have left before it was known what to stop.
     if (this.#attached && this.#view === undefined) this.#letGo();
     if (!this.#attached && this.#requests.size === 0) this.#end();
+  }
+
+  unread(error: MakaiStreamError): void {
+    const requests = [...this.#requests.values()];
+    this.#requests.clear();
+    if (!this.#attached) this.#end();
+    requests.forEach((request) => request.reject(error));
   }
 
   lost(error: MakaiStreamError): void {
@@ -195,7 +208,13 @@ export class SessionLink implements ScopeListener {
     const scope = this.#scope;
     if (scope === undefined) throw leftError();
     return new Promise((resolve, reject) => {
-      const messageId = scope.send(type, payload);
+      let messageId: string;
+      try {
+        messageId = scope.send(type, payload);
+      } catch (error) {
+        if (!this.#attached && this.#requests.size === 0) this.#end(); // nothing was sent that could end the scope
+        throw error;
+      }
       if (this.connection.failure !== undefined) return reject(this.connection.failure);
       if (type === "agent_message") this.#saying = messageId;
       const timer = setTimeout(() => reject(lateError()), ANSWER_MS);

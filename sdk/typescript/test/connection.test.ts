@@ -17,8 +17,12 @@ const SMALL: FragmentLimits = {
 class Recorder implements ScopeListener {
   readonly envelopes: Envelope[] = [];
   error: MakaiStreamError | undefined;
+  unreadable: MakaiStreamError | undefined;
   received(envelope: Envelope): void {
     this.envelopes.push(envelope);
+  }
+  unread(error: MakaiStreamError): void {
+    this.unreadable = error;
   }
   lost(error: MakaiStreamError): void {
     this.error = error;
@@ -105,11 +109,13 @@ test("a frame that breaks the protocol ends the connection, once", () => {
   assert.equal(state.failures, 1);
 });
 
-test("a server that could not read us ends the connection: it does not say which request it was", () => {
-  const { connection, listener } = setUp();
+test("a server that could not read some request fails those without an answer, and the connection stays", () => {
+  const { connection, listener, state } = setUp();
   connection.receive('{"type":"error","code":"unknown_envelope","message":"no id","protocol_version":"1"}');
 
-  assert.match(String(listener.error?.message), /no id \(unknown_envelope\)/);
+  assert.match(String(listener.unreadable?.message), /no id \(unknown_envelope\)/);
+  assert.equal(listener.error, undefined);
+  assert.deepEqual([connection.alive, state.failures], [true, 0]);
 });
 
 test("after a failure new scopes fail at once and nothing is written", () => {

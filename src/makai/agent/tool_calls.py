@@ -17,12 +17,13 @@ import msgspec
 
 from makai.agent.host import AgentHost, Decide, Recorder
 from makai.agent.settings import AgentSettings
-from makai.agent.tool_io import ArgumentsSchema, ProgressReporter, storable, storable_part
+from makai.agent.tool_io import ArgumentsSchema, ProgressReporter
 from makai.aio.cancellation import run_with_grace
 from makai.core import session_events as ev
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.messages import ToolMessage
+from makai.core.sanitize import sanitize
 from makai.tools.base import CallDescription, Tool, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool, plan_of
 
@@ -150,7 +151,7 @@ class ToolCalls:
         if call.refusal is not None or tool is None or description is None:
             results[call.fact.call_id] = await self._finish(call, text_outcome(call.refusal or "", is_error=True))
             return
-        decided = await self._decide(call.fact, description, _diffs(description.diffs))
+        decided = await self._decide(call.fact, description, sanitize(description.diffs))
         if decided.decision != "approve":
             why = f"denied: {decided.reason}" if decided.reason else "denied"
             results[call.fact.call_id] = await self._finish(call, text_outcome(why, is_error=True))
@@ -186,16 +187,17 @@ class ToolCalls:
                 return text_outcome(_failure(name, error), is_error=True)
 
     async def _finish(self, call: PreparedCall, outcome: ToolOutcome) -> ToolMessage:
-        content = tuple(map(storable_part, outcome.content)) or (Text(text=NO_OUTPUT),)
+        outcome = sanitize(outcome)
+        content = outcome.content or (Text(text=NO_OUTPUT),)
         finished = ev.ToolFinished(
             call_id=call.fact.call_id,
             content=content,
             is_error=outcome.is_error,
-            diffs=_diffs(outcome.diffs),
+            diffs=outcome.diffs,
             exit_code=outcome.exit_code,
             omitted_bytes=outcome.omitted_bytes,
             spill_path=outcome.spill_path,
-            details_json=None if outcome.details_json is None else storable(outcome.details_json),
+            details_json=outcome.details_json,
         )
         await self._recorder.emit(finished)
         # The vendor's own id, so that the next request repeats, to the byte, what its cache knows.
@@ -218,11 +220,3 @@ def _failure(name: str, error: BaseException) -> str:
     """What the model gets when a tool broke its contract; the server's log has the rest."""
     log.error("the tool %s failed", name, exc_info=error)
     return f"The tool {name} failed: {type(error).__name__}: {str(error)[:500]}"
-
-
-def _diffs(diffs: Sequence[ev.FileDiff]) -> tuple[ev.FileDiff, ...]:
-    def stored(diff: ev.FileDiff) -> ev.FileDiff:
-        old_text = None if diff.old_text is None else storable(diff.old_text)
-        return ev.FileDiff(path=diff.path, old_text=old_text, new_text=storable(diff.new_text))
-
-    return tuple(map(stored, diffs))

@@ -2,8 +2,7 @@
 
 Arguments are checked against the tool's JSON Schema and never invented or mended; nothing is fetched, so a `$ref` to
 another document makes a schema unusable. Output becomes `tool_progress` at most ten times a second, bounded in size
-and number. Text that logs and protocols cannot carry (NUL, lone surrogates) becomes U+FFFD: without this, one `cat` of
-a binary file would end a run.
+and number.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any, NoReturn, Self
 import jsonschema_rs
 import msgspec
 
-from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
+from makai.core.sanitize import sanitize_text
 from makai.core.session_events import ToolProgress
 from makai.providers.preparation import schema_object
 
@@ -29,7 +28,6 @@ MAX_PROGRESS_LENGTH = 16_384
 MAX_SHOWN = 262_144
 """Characters per call; a build that prints for hours does not fill the log."""
 NO_MORE = "\n[further output is not shown while the tool runs]\n"
-_REPLACEMENT = "\ufffd"
 
 _arguments = msgspec.json.Decoder(dict[str, Any])
 
@@ -131,7 +129,7 @@ class ProgressReporter:
 
     def _taken(self) -> ToolProgress:
         self._shorten()
-        text = storable("".join(self._waiting))
+        text = sanitize_text("".join(self._waiting))
         if self._left_out:
             text = f"[{self._left_out:,} characters left out]\n{text}"
         self._waiting.clear()
@@ -145,18 +143,3 @@ class ProgressReporter:
             self._left_out += self._size - len(kept)
             self._waiting = [kept]
             self._size = len(kept)
-
-
-def storable(text: str) -> str:
-    """The text, with U+FFFD for every character that cannot be logged."""
-    if "\x00" in text:
-        text = text.replace("\x00", _REPLACEMENT)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "".join(_REPLACEMENT if "\ud800" <= sign <= "\udfff" else sign for sign in text)
-    return text
-
-
-def storable_part(part: Text | Image) -> Text | Image:
-    return msgspec.structs.replace(part, text=storable(part.text)) if isinstance(part, Text) else part

@@ -162,7 +162,7 @@ def _question(prompt: str | None) -> str:
 
 
 def _piped_text() -> str:
-    """Standard input when it is not a terminal. Bytes that are not UTF-8 are replaced."""
+    """Standard input when it is not a terminal. Bytes that are no text are replaced, and the person learns it."""
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         return ""
     if not _arrives_soon():
@@ -170,7 +170,10 @@ def _piped_text() -> str:
     data = sys.stdin.buffer.read(MAX_STDIN_BYTES + 1)
     if len(data) > MAX_STDIN_BYTES:
         raise click.UsageError(f"standard input is longer than {MAX_STDIN_BYTES} bytes")
-    return data.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace")
+    if text.encode() != data or "\0" in text:
+        note("makai: standard input is not all text; the model sees \ufffd for each byte that is none", dim=True)
+    return text.replace("\0", "\ufffd")
 
 
 def _arrives_soon() -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.request import StreamOptions
+from makai.core.sanitize import is_clean
 from makai.core.session_events import PermissionMode, RunTerms, SandboxLevel
 
 _OPTION_NAMES: Final = {"effort": "reasoning_effort", "stall_timeout": "stall_timeout_s"}
@@ -103,6 +104,8 @@ def folder_from(given: str | None) -> str:
         raise InvalidRequest("the current folder no longer exists.", hint=hint) from None
     if not os.path.isdir(folder):
         raise InvalidRequest(f"{given} is not a folder.", hint="Name an existing folder.")
+    if not is_clean(folder):
+        raise InvalidRequest("the name of the folder is not valid UTF-8.", hint="Work in another one, or rename it.")
     return folder
 
 

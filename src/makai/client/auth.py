@@ -93,7 +93,11 @@ class RemoteLogin:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if self._answering.done() and not reply.done():
                 answering, self._answering = self._answering, None
-                self._exchange.send("auth_prompt_response", answering.result())
+                response = answering.result()
+                try:
+                    self._exchange.send("auth_prompt_response", response)
+                except MakaiStreamError as error:
+                    raise _GivenUp(as_auth_error(error, self._provider_id)) from error
             return await reply
         finally:
             reply.cancel()

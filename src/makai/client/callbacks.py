@@ -12,6 +12,8 @@ import msgspec
 
 from makai.client.types import AgentTool, AgentToolResult, Allow, Deny, PermissionHandler, PermissionRequest
 from makai.core.content import Text
+from makai.core.errors import MakaiError
+from makai.core.sanitize import sanitize, sanitize_text
 from makai.protocols.makai.agent_payloads import PermissionResponse, ToolExecute, ToolResultMessage
 
 log = logging.getLogger(__name__)
@@ -69,7 +71,11 @@ class Callbacks:
             is_error=result.is_error,
             details_json=result.details_json,
         )
-        send("tool_result", message)
+        try:
+            send("tool_result", sanitize(message))
+        except MakaiError as error:  # the run waits for an answer, so it gets one
+            reason = sanitize_text(f"the result of the tool cannot be sent: {error.message}")
+            send("tool_result", ToolResultMessage(tool_call_id=call.tool_call_id, content=reason, is_error=True))
 
     async def _result_of(self, call: ToolExecute) -> AgentToolResult:
         tool = self._tools.get(call.tool_name)
@@ -87,7 +93,7 @@ class Callbacks:
             decision = Deny(reason=f"the permission handler failed: {_said(error)}")
         self._asking.pop(request.tool_call_id, None)
         if decision is not None:
-            send("permission_response", _response(request, decision))
+            send("permission_response", sanitize(_response(request, decision)))
 
 
 async def called(function: Callable[[Any], Any], argument: Any) -> Any:

@@ -19,10 +19,11 @@ import msgspec
 from makai.aio.pipes import wake
 from makai.aio.tasks import BackgroundTasks
 from makai.client.failures import ClientFailure, broken_protocol, failure_of, transport_failure
-from makai.core.errors import MakaiError, MakaiStreamError, ParseError
+from makai.core.errors import InvalidRequest, MakaiError, MakaiStreamError, ParseError
 from makai.protocols.makai.client import ClientConnection, Reply
 from makai.protocols.makai.envelope import Encoding, HostError, Scope, ScopeKind
 from makai.protocols.makai.payloads import AbortRequest, Nack
+from makai.protocols.makai.projection import nack_of
 from makai.transports.channel import Channel
 from makai.transports.connection import ConnectionShell
 
@@ -49,6 +50,9 @@ class ScopeListener(Protocol):
 
     def deliver(self, reply: Reply) -> None:
         """Take the next reply of the scope."""
+
+    def unread(self, failure: Failure) -> None:
+        """The server could not read some message of this client and did not say which: fail what has no answer."""
 
     def fail(self, failure: Failure) -> None:
         """Nothing more will arrive."""
@@ -108,10 +112,14 @@ class MakaiConnection:
         return scope
 
     def post(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> str:
-        """Send an envelope and return its message id; never waits. Nothing is sent on a connection that has failed."""
+        """Send an envelope and return its message id; never waits. Nothing is sent on a connection that has failed.
+        Raises for what the server would refuse to read; that is the failure of this one request."""
         if self._failure is not None:
             return ""
-        message_id = self._protocol.send(scope, kind, payload, encoding)
+        try:
+            message_id = self._protocol.send(scope, kind, payload, encoding)
+        except InvalidRequest as error:
+            raise failure_of(nack_of("", error)) from error
         self._shell.wake()
         return message_id
 
@@ -165,7 +173,9 @@ class MakaiConnection:
         if reply.scope is None:
             if reply.type == "error":
                 # The server could not tell which request this is about, so neither can the client.
-                raise ParseError(f"it could not read a message of this client: {_host_message(reply)}")
+                reason = f"the server could not read a message of this client: {_host_message(reply)}"
+                for each in list(self._listeners.values()):
+                    each.unread(partial(transport_failure, reason, code="parse_error"))
             return
         listener = self._listeners.get(reply.scope.id)
         if listener is not None:
@@ -175,7 +185,7 @@ class MakaiConnection:
 class Exchange:
     """One request and what answers it. For one reader at a time."""
 
-    __slots__ = ("_connection", "_failure", "_held", "_replies", "_waiter", "ended", "scope")
+    __slots__ = ("_connection", "_failure", "_held", "_is_read", "_is_sent", "_replies", "_waiter", "ended", "scope")
 
     def __init__(self, connection: MakaiConnection, scope: Scope) -> None:
         self.scope = scope
@@ -183,13 +193,22 @@ class Exchange:
         self._connection = connection
         self._replies: deque[Reply] = deque()
         self._held = 0
+        self._is_sent = False
+        self._is_read = False
         self._failure: Failure | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def send(self, kind: str, payload: Any, encoding: Encoding = "full") -> None:
-        """Send an envelope in this scope, unless it has ended."""
+        """Send an envelope in this scope, unless it has ended. Raises when it cannot be sent; if it was the first one,
+        the exchange is over."""
         if not self.ended and self._failure is None:
-            self._connection.post(self.scope, kind, payload, encoding)
+            try:
+                self._connection.post(self.scope, kind, payload, encoding)
+            except MakaiError:
+                if not self._is_sent:
+                    self.end()
+                raise
+            self._is_sent = True
 
     async def next(self) -> Reply:
         """The next reply that is no `ack`. Raises when the request was refused, or its connection failed."""
@@ -216,6 +235,7 @@ class Exchange:
                 self._connection.abort(self.scope.id)
 
     def deliver(self, reply: Reply) -> None:
+        self._is_read = True
         self._replies.append(reply)
         self._held += len(reply.payload) + _REPLY_OVERHEAD
         if self._waiter is not None:
@@ -224,6 +244,11 @@ class Exchange:
             self._connection.forget(self.scope)
             self._connection.abort(self.scope.id)
             self.fail(partial(transport_failure, "the answer was not read while it arrived", code="overloaded"))
+
+    def unread(self, failure: Failure) -> None:
+        if self._is_sent and not self._is_read:
+            self._connection.forget(self.scope)
+            self.fail(failure)
 
     def fail(self, failure: Failure) -> None:
         self._failure = failure

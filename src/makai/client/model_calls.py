@@ -25,7 +25,7 @@ from makai.core.content import ContentPart
 from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError, ParseError
 from makai.core.messages import AssistantMessage
 from makai.core.usage import Usage
-from makai.protocols.makai.client import Reply
+from makai.protocols.makai.client import Reply, encoded_request
 from makai.protocols.makai.messages import context_of, options_of
 from makai.protocols.makai.payloads import ChatMessage, Nack, StartEvent, StreamError, StreamRequest
 from makai.protocols.makai.projection import failed, nack_of, stream_error
@@ -172,9 +172,11 @@ class DirectCalls:
         if self._closed:
             raise client_closed()
         try:
-            asked = msgspec.convert(msgspec.to_builtins(payload_of(request)), StreamRequest)
+            payload = payload_of(request)
+            encoded_request(payload)
+            asked = msgspec.convert(msgspec.to_builtins(payload), StreamRequest)
             context, options = context_of(asked), options_of(asked.options)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
             reason = f"{'complete' if whole else 'stream'}_request: {error}"
             raise failure_of(Nack(rejected_id="", reason=reason, error_code="invalid_request")) from error
         except MakaiError as error:

@@ -96,7 +96,7 @@ def shape_of(kind: type[_Shape], value: _Shape | Mapping[str, Any], name: str) -
         return value
     try:
         return read_payload(value, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InvalidRequest(f"{name}: {error}") from error
 
 
@@ -152,7 +152,7 @@ def tools_of(tools: AgentTools | None) -> tuple[sdk.AgentTool, ...] | None:
 
 def session_id_of(session_id: str) -> str:
     if not is_session_id(session_id):
-        raise InvalidRequest(f"a session id has 1 to {MAX_SESSION_ID_LENGTH} characters")
+        raise InvalidRequest(f"a session id has 1 to {MAX_SESSION_ID_LENGTH} characters, none of them NUL")
     return session_id.lower() if is_uuid(session_id) else session_id
 
 

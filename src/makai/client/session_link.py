@@ -14,7 +14,7 @@ import msgspec
 
 from makai.client.connection import Failure, MakaiConnection, refusal_in
 from makai.client.failures import ClientFailure, broken_protocol, failure_of, transport_failure
-from makai.core.errors import MakaiStreamError
+from makai.core.errors import MakaiError, MakaiStreamError
 from makai.protocols.makai.agent_payloads import AgentError, AgentStart, AgentStop
 from makai.protocols.makai.client import Reply
 from makai.protocols.makai.envelope import Scope
@@ -101,8 +101,14 @@ class SessionLink:
         async with self._turn:
             if self._stopping or not self._attached:
                 await self._begin()
-            self._stopping = self._stopping or kind == "agent_stop"
-            return await self._send(kind, payload, until)
+            if kind != "agent_stop":
+                return await self._send(kind, payload, until)
+            self._stopping = True
+            try:
+                return await self._send(kind, payload, until)
+            except MakaiError:
+                self._stopping = False  # the session is as it was
+                raise
 
     async def say(self, kind: str, payload: msgspec.Struct, on_accepted: Callable[[str], None]) -> None:
         """Send something to the attached session and wait until it is accepted. `on_accepted` is called with its
@@ -144,6 +150,13 @@ class SessionLink:
         if self._attached and self._view is None:
             self._let_go()  # who wanted the session left before it was known what to stop
         if not self._attached and not self._requests:
+            self._end()
+
+    def unread(self, failure: Failure) -> None:
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            _fail(request, failure())
+        if not self._attached:
             self._end()
 
     def fail(self, failure: Failure) -> None:
@@ -204,7 +217,12 @@ class SessionLink:
         if self._scope is None:
             raise MakaiStreamError("the session was let go of", kind="aborted", code="aborted")
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        message_id = self._connection.post(self._scope, kind, payload)
+        try:
+            message_id = self._connection.post(self._scope, kind, payload)
+        except MakaiError:
+            if not self._attached and not self._requests:
+                self._end()  # nothing was sent in this scope, so nothing will end it
+            raise
         # The request stays in the table when its caller is cancelled: the scope is not over before its answer.
         self._requests[message_id] = _Request(answer, until, on_answer)
         if kind == "agent_message":

@@ -20,6 +20,7 @@ from makai.catalog.vendors import Vendor
 from makai.core.errors import AuthRequired, ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
 from makai.core.model import Model
 from makai.core.secret import MASK, Secret
+from makai.wire.json_repair import repaired
 from makai.wire.sse import SSEDecoder
 
 MAX_MESSAGE = 600
@@ -102,7 +103,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 def vendor_error(body: bytes) -> tuple[str, str | None, str | None]:
     """(message, vendor code, request id) of an error body in any of the shapes vendors use, or of plain text. The type
     of the content does not matter: gateways send JSON as text, and refuse a stream inside an event of that stream."""
-    values = list(_json_values(body))
+    values = list(_json_values(repaired(body)))
     if not values:
         return _plain_text(body), None, None
     return error_fields(next(filter(_is_error, reversed(values)), values[0]))

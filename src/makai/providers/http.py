@@ -33,6 +33,7 @@ from makai.providers.failure import (
 )
 from makai.providers.ignored_options import ignored_options, notice_of
 from makai.providers.parts import Parts
+from makai.wire.json_repair import JSONRepair, repaired
 
 log = logging.getLogger(__name__)
 
@@ -137,13 +138,13 @@ class HttpProvider:
             async with response:
                 decoder = self._api.decoder(request, parts)
                 if response.content_type in ("text/html", "application/json"):
-                    decoder.whole(unread.keep(await _whole_body(response, request)))
+                    decoder.whole(repaired(unread.keep(await _whole_body(response, request))))
                 else:
                     with closing(_StallWatchdog(response, request.options.stall_timeout_s)) as watchdog:
-                        read = response.content.readany
+                        read, repair = response.content.readany, JSONRepair()
                         while not parts.finished and (data := await read()):
                             for start in range(0, len(data), MAX_FEED):
-                                decoder.feed(unread.keep(data[start : start + MAX_FEED]))
+                                decoder.feed(repair.feed(unread.keep(data[start : start + MAX_FEED])))
                                 if parts.finished:
                                     await _read_to_end(response)
                                 if batch := parts.take():

@@ -16,6 +16,7 @@ from makai.core.errors import AuthError, MakaiError, ProviderError
 from makai.core.fold import Block, BlockKind, MessageFold
 from makai.core.messages import AssistantMessage, StopReason
 from makai.core.model import Model
+from makai.core.sanitize import sanitize, sanitize_json, sanitize_text
 from makai.core.stream_events import TextDelta, ThinkingDelta, ToolCallDelta  # looked up once per delta
 from makai.core.usage import Usage
 
@@ -86,6 +87,7 @@ class Parts:
             self.end(after)
             block = self._begin(key, "text")
             self._events.append(ev.TextStart(block.index))
+        delta = sanitize_text(delta)
         block.append(delta)
         self._events.append(TextDelta(block.index, delta))
 
@@ -96,6 +98,7 @@ class Parts:
             if not delta or self.finished:
                 return
             block = self.open_thinking(key)
+        delta = sanitize_text(delta)
         block.append(delta)
         self._events.append(ThinkingDelta(block.index, delta))
 
@@ -112,7 +115,8 @@ class Parts:
     def tool(self, key: Hashable, tool_call_id: str | None, name: str) -> None:
         if self.finished:
             return
-        block = self._begin(key, "toolcall", tool_call_id or self._new_id(), name)
+        name = sanitize_text(name)
+        block = self._begin(key, "toolcall", sanitize_text(tool_call_id or self._new_id()), name)
         self._events.append(ev.ToolCallStart(block.index, block.tool_call_id, name))
 
     def arguments(self, key: Hashable, delta: str) -> None:
@@ -120,12 +124,13 @@ class Parts:
         block = self._open.get(key)
         if block is None or not delta:
             return
+        delta = sanitize_json(delta)
         block.append(delta)
         self._events.append(ToolCallDelta(block.index, delta))
 
     def sign(self, key: Hashable, signature: str) -> None:
         """Attach a vendor signature to an open block; it travels with the block's end."""
-        self._signatures[key] = signature
+        self._signatures[key] = sanitize_text(signature)
 
     def is_open(self, key: Hashable) -> bool:
         return key in self._open
@@ -163,6 +168,7 @@ class Parts:
         # Google and Ollama say "stop" after a tool call; the agent loop needs to know that a tool is wanted.
         if reason == "end_turn" and any(isinstance(part, ToolCall) for part in self._fold.content()):
             reason = "tool_use"
+        response_id = None if response_id is None else sanitize_text(response_id)
         message = self._fold.finish(reason, self.usage.priced(self._model.price), response_id=response_id)
         self.finished = True
         self._events.append(ev.Done(reason, message))
@@ -172,7 +178,8 @@ class Parts:
         if self.finished:
             return
         usage = None if self.usage == Usage() else self.usage.priced(self._model.price)
-        message = self._fold.finish(reason, usage or Usage(), error_message=error.message)
+        said = sanitize_text(error.message)
+        message = self._fold.finish(reason, usage or Usage(), error_message=said)
         self._open.clear()
         self.finished = True
         provider_id = error.provider_id if isinstance(error, ProviderError | AuthError) else None
@@ -180,11 +187,11 @@ class Parts:
             ev.Failed(
                 reason="aborted" if reason == "aborted" else "error",
                 error_code=error.code,
-                error_message=error.message,
+                error_message=said,
                 message=message,
                 retry_after_ms=error.retry_after_ms if isinstance(error, ProviderError) else None,
                 provider_id=provider_id or self._model.provider,
-                hint=error.hint,
+                hint=sanitize(error.hint),
                 usage=usage,
                 retryable=retryable,
             )

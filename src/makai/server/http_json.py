@@ -10,9 +10,10 @@ import msgspec
 from aiohttp import web
 
 from makai.aio.http_body import read_http_body
-from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.core.errors import InvalidRequest, MakaiError, ParseError, SessionRefused
 from makai.protocols.makai.projection import wire_code
 from makai.transports.http_guard import BODY_DEADLINE_S
+from makai.wire import strict_json
 
 _STATUS: Final = {
     "UNKNOWN_SESSION": 404,
@@ -66,8 +67,10 @@ async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> 
         body = await read_http_body(request.content, max_bytes, BODY_DEADLINE_S)
         if body.is_cut:
             raise InvalidRequest(f"The body exceeds {max_bytes} bytes.")
-        return msgspec.json.decode(body.complete() or b"{}", type=kind)
+        data = body.complete() or b"{}"
+        strict_json.check(data, max_bytes=max_bytes)
+        return msgspec.json.decode(data, type=kind)
     except TimeoutError:
         raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ParseError, msgspec.DecodeError, ValueError) as error:
         raise InvalidRequest(f"The body cannot be read: {_SENT.sub('', str(error))}") from None

@@ -136,7 +136,7 @@ class _Connection:
         while (frame := await self._channel.receive()) is not None:
             commands: list[cmd.Command] = []
             if isinstance(frame, Oversized):
-                self._protocol.receive_oversized(frame.limit)
+                self._protocol.receive_oversized(frame.limit, frame.start)
             else:
                 commands = self._protocol.receive(frame, time.monotonic())
             for command in commands:

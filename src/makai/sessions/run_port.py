@@ -16,6 +16,7 @@ import msgspec
 from makai.core import session_events as ev
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import Aborted, MakaiError
+from makai.core.sanitize import sanitize
 from makai.harness.base import PlacedMessage, Question, ToolAnswer, ToolRequest
 from makai.sessions.commands import AnyEffect, ResolveApproval, RunTool, Steer
 from makai.sessions.conversation import conversation
@@ -110,6 +111,7 @@ class SessionRunPort:
         return run
 
     async def emit(self, event: ev.SessionEvent) -> None:
+        event = sanitize(event)
         match event:
             case ev.ToolStarted(call_id=call_id):
                 effects = await self._session.report_durably(self.run_id, event)
@@ -162,6 +164,7 @@ class SessionRunPort:
         return tuple(calls[call_id] for call_id in run.calls if call_id in calls)
 
     async def decide(self, question: Question) -> ev.ApprovalDecided:
+        question = sanitize(question)
         call = question.call
         seconds = self._session.state.terms.approval_s
         self.question(call.call_id)
@@ -189,6 +192,7 @@ class SessionRunPort:
         diffs: tuple[ev.FileDiff, ...] = (),
         confinement: Confinement = SESSION_SANDBOX,
     ) -> ev.ApprovalDecided | None:
+        confinement = sanitize(confinement)
         known = self.run.calls.get(call.call_id)  # None: the call is on its way to the log
         asked = None if known is None else known.request
         if known is not None and asked is not None and (asked.diffs, asked.confinement) != (diffs, confinement):

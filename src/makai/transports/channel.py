@@ -18,6 +18,8 @@ class Oversized(msgspec.Struct, frozen=True):
     """A frame above `limit` bytes arrived and was skipped; the channel continues with the next one."""
 
     limit: int
+    start: bytes = b""
+    """Its first bytes, as far as they are known: the protocol may find out who sent it."""
 
 
 class Channel(Protocol):

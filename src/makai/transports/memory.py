@@ -10,6 +10,7 @@ from typing import Final
 from makai.aio.pipes import wake
 from makai.core.errors import ChannelClosed
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized
+from makai.wire.ndjson import START_BYTES
 
 BOUND_BYTES: Final = 1024 * 1024
 _FRAME_OVERHEAD: Final = 64
@@ -31,7 +32,7 @@ class _MemoryChannel:
     async def receive(self) -> bytes | Oversized | None:
         frame = await self._inbound.get()
         if frame is not None and len(frame) > self.max_frame_bytes:
-            return Oversized(self.max_frame_bytes)
+            return Oversized(self.max_frame_bytes, frame[:START_BYTES])
         return frame
 
     async def send(self, frames: Sequence[bytes]) -> None:

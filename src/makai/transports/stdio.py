@@ -136,7 +136,7 @@ class _LineReader:
             data = b""
         for line in self._decoder.feed(data) if data else self._decoder.close():
             if isinstance(line, ParseError):
-                self._lines.append(Oversized(self._limit))
+                self._lines.append(Oversized(self._limit, self._decoder.skipped_start))
             else:
                 self._lines.append(line)
                 self._held += len(line)

@@ -13,18 +13,23 @@ from makai.core.errors import ParseError
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
+START_BYTES: Final = 4096
+"""How much is kept of a line that is too long."""
+
 _BLANKS: Final = b" \t\r"
 
 
 class NDJSONDecoder:
     """Cuts a byte stream into lines. Every byte is looked at once, however small the chunks are."""
 
-    __slots__ = ("_max_line_bytes", "_pending", "_skipping")
+    __slots__ = ("_max_line_bytes", "_pending", "_skipping", "skipped_start")
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes
         self._pending = bytearray()
         self._skipping = False
+        self.skipped_start = b""
+        """The beginning of the newest line that was too long."""
 
     def feed(self, data: bytes) -> list[bytes | ParseError]:
         """The lines that `data` completes, in order; an oversized line is represented by its error, not raised."""
@@ -51,6 +56,7 @@ class NDJSONDecoder:
         if self._skipping:
             return
         if len(self._pending) + len(piece) > self._max_line_bytes:
+            self.skipped_start = bytes((self._pending or piece)[:START_BYTES])
             self._pending.clear()
             self._skipping = True
             lines.append(ParseError(f"line exceeds the limit of {self._max_line_bytes} bytes"))

@@ -24,6 +24,8 @@ A member that a typed decoder skips is checked for syntax, not for the range of 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -44,8 +46,14 @@ _BACKSLASH: Final = 0x5C
 _ESCAPED_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 
 # One string (closed, or open up to the end of the input), or one run of anything that is not a bracket. The possessive
-# quantifiers and the optional closing quote keep the scan linear on hostile input.
+# quantifiers and the optional closing quote keep the scan linear on hostile input. `_TOKEN` adds the punctuation.
 _NOT_A_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"\[\]{}]++', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]++|[\]}]++|[:,]|[^"\[\]{}:,]++', re.DOTALL)
+_OPENING: Final = (b"[", b"{")
+_CLOSING: Final = (b"]", b"}")
+_BLANKS: Final = b" \t\r\n"
+_MAX_TOKENS: Final = 262_144
+"""How far `readable_members` looks."""
 
 
 def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Any:
@@ -58,6 +66,18 @@ def decode_with(
 ) -> T:
     """The value of one JSON document as the type of `decoder`; build the decoder once, it is costly."""
     document = data if isinstance(data, bytes) else _utf8(data)
+    check(document, max_bytes=max_bytes, max_depth=max_depth)
+    try:
+        return decoder.decode(document)
+    except msgspec.DecodeError as error:
+        raise ParseError(f"not valid JSON: {error}") from None
+    except RecursionError:
+        # Only when the caller raised `max_depth` beyond what the interpreter's stack has left.
+        raise ParseError("JSON is nested too deeply") from None
+
+
+def check(document: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> None:
+    """Raise what `decode` raises for a document that is JSON, without building its value: for what is to be sent."""
     if len(document) > max_bytes:
         raise ParseError(f"JSON document of {len(document)} bytes exceeds the limit of {max_bytes} bytes")
     if not document.isascii():
@@ -67,13 +87,39 @@ def decode_with(
     # More brackets than levels are needed before the nesting can be too deep: nearly every document ends here.
     if document.count(b"[") + document.count(b"{") > max_depth:
         _check_depth(document, max_depth)
-    try:
-        return decoder.decode(document)
-    except msgspec.DecodeError as error:
-        raise ParseError(f"not valid JSON: {error}") from None
-    except RecursionError:
-        # Only when the caller raised `max_depth` beyond what the interpreter's stack has left.
-        raise ParseError("JSON is nested too deeply") from None
+
+
+def readable_members(document: bytes) -> dict[str, Any]:
+    """The members of the outermost object that are no objects or arrays, as far as they can be read: what is known of
+    a message that `decode` refuses, so that its sender can be answered. Never raises."""
+    members: dict[str, Any] = {}
+    depth = 0
+    member: list[bytes] = []
+    for found in islice(_TOKEN.finditer(document), _MAX_TOKENS):
+        token = found[0].strip(_BLANKS)
+        if not token:
+            continue
+        if depth == 0 and token[:1] != b"{":
+            break
+        if token[:1] in _OPENING:
+            depth += len(token)
+            continue
+        closes = token[:1] in _CLOSING
+        if closes and depth > 1:
+            member.append(token)  # its value is nested
+        if closes:
+            depth -= len(token)
+        if depth < 1 or (depth == 1 and token == b","):
+            with suppress(msgspec.DecodeError, ValueError):
+                key, colon, value = member
+                if colon == b":":
+                    members[_ANY_VALUE.decode(key)] = _ANY_VALUE.decode(value)
+            member = []
+            if depth < 1:
+                break
+        elif depth == 1 and not closes:
+            member.append(token)
+    return members
 
 
 def encode(value: Any) -> bytes:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.live_sessions import new_session
 
-from makai.agent.tool_io import storable
 from makai.core.content import Text
+from makai.core.sanitize import sanitize_text
 from makai.core.session_events import RunFinished, ToolFinished, ToolProgress
 
 
@@ -18,7 +18,7 @@ from makai.core.session_events import RunFinished, ToolFinished, ToolProgress
     ids=["plain", "NUL", "halves"],
 )
 def test_only_what_cannot_be_kept_is_replaced(text: str, kept: str) -> None:
-    assert storable(text) == kept
+    assert sanitize_text(text) == kept
 
 
 @pytest.mark.parametrize(

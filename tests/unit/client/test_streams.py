@@ -215,7 +215,7 @@ async def test_an_unknown_stop_reason_and_an_odd_model_ref_pass_through(fake: tu
 
 @pytest.mark.parametrize(
     "frame",
-    [b"not json", b"[]", b'{"type":"error","code":"unknown_envelope","protocol_version":"1","message":"what?"}'],
+    [b"not json", b"[]", b'{"type":"error","message":7}'],
 )
 async def test_a_server_that_breaks_the_protocol_is_left(fake: tuple[MakaiClient, FakeServer], frame: bytes) -> None:
     client, server = fake
@@ -225,6 +225,23 @@ async def test_a_server_that_breaks_the_protocol_is_left(fake: tuple[MakaiClient
 
     raised = await failure_of(asked, MakaiStreamError, "broke the protocol")
     assert (raised.kind, raised.code) == ("transport_error", "parse_error")
+
+
+async def test_a_server_that_could_not_read_some_request_fails_those_without_an_answer(
+    fake: tuple[MakaiClient, FakeServer],
+) -> None:
+    client, server = fake
+    running = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    accepted = await server.accept("complete_request")
+    waiting = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    await server.expect("complete_request")
+    unread = b'{"type":"error","code":"unknown_envelope","protocol_version":"1","message":"what?"}'
+    await server.channel.send([unread])
+
+    raised = await failure_of(waiting, MakaiStreamError, "could not read a message of this client: what?")
+    assert (raised.kind, raised.code) == ("transport_error", "parse_error")
+    await server.say(accepted, "result", {"content": [], "stop_reason": "end_turn"})
+    assert (await running).stop_reason == "end_turn"
 
 
 async def test_a_malformed_event_ends_its_stream_and_no_other(fake: tuple[MakaiClient, FakeServer]) -> None:

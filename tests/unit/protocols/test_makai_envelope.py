@@ -202,8 +202,13 @@ def test_pings_are_exempt_from_inbound_sequences_and_counted_outbound(server: Se
 
 def test_a_frame_that_was_too_large_is_answered() -> None:
     server = Server(ConnectionLimits(frame_bytes=1000))
-    (answer,) = server.say(ask(x_padding="y" * 2000))
-    assert answer["code"] == "unknown_envelope"
-    server.connection.receive_oversized(1000)
+    request = ask(x_padding="y" * 2000)
+    (answer,) = server.say(request)
+    assert (answer["type"], answer["in_reply_to"]) == ("nack", request["message_id"])
+    server.connection.receive_oversized(1000, msgspec.json.encode(request)[:1000])
+    (answer,) = server.heard()
+    assert (answer["type"], answer["in_reply_to"]) == ("nack", request["message_id"])
+    assert "fragments" in answer["payload"]["reason"]
+    server.connection.receive_oversized(1000, b"{")
     (answer,) = server.heard()
     assert "fragments" in answer["message"]

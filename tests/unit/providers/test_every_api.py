@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams
 from support.streams import ask, decode, decode_pieces, decode_whole, done, failed, kinds, model, without_signatures
+from support.upstream import answers, upstream
 
 from makai.core.content import Text, Thinking
 from makai.core.errors import InvalidRequest
@@ -15,6 +18,9 @@ from makai.core.messages import UserMessage
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import Context, StreamOptions, ToolDefinition
 from makai.core.secret import Secret
+from makai.core.stream_events import TextDelta
+from makai.providers.http import HttpClient, HttpProvider
+from makai.providers.parts import Parts
 from makai.providers.registry import builtin_api
 
 DEEP = b"[" * 100_000
@@ -211,3 +217,45 @@ def test_a_tool_whose_schema_is_no_object_is_refused_by_name(dialect: Dialect, s
 def test_text_that_no_json_can_hold_is_refused(dialect: Dialect) -> None:
     with pytest.raises(InvalidRequest, match="Unicode"):
         builtin_api(dialect.api_id).request(ask(dialect.model(), "\ud800"))
+
+
+@every_api
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (rb"a\u0000b", "a\ufffdb"),
+        (rb"a\ud800b", "a\ufffdb"),
+        (rb"\udc00\ud800", "\ufffd\ufffd"),
+        (b"a\xffb", "a\ufffdb"),
+        (rb"\ud83d\ude00\\u0000", "\U0001f600\\u0000"),
+    ],
+    ids=str,
+)
+async def test_text_that_cannot_be_carried_is_replaced_and_the_answer_continues(
+    dialect: Dialect, sent: bytes, read: str
+) -> None:
+    payloads = [payload.encode().replace("é".encode(), sent) for payload in (*dialect.said, *dialect.end)]
+    content_type = "application/x-ndjson" if dialect.api_id == "ollama" else "text/event-stream"
+    body = dialect.frame(*payloads)
+    async with upstream(answers(body, content_type=content_type)) as server, HttpClient() as http:
+        request = ask(dialect.model(base_url=server.url))
+        events = [event async for event in HttpProvider(builtin_api(dialect.api_id), http).stream(request)]
+
+    thought, text = without_signatures(done(events).content)
+    assert (thought, text) == (SAID[0], Text(text=read))
+    assert "".join(event.delta for event in events if isinstance(event, TextDelta)) == read
+
+
+def test_what_a_tool_is_called_with_is_escaped_and_never_changed() -> None:
+    parts = Parts(model("openai-completions"), 0)
+    parts.tool("call", "id\x00", "na\ud800me")
+    parts.arguments("call", '{"a": "\x00')
+    parts.arguments("call", '\\u0000é\ud83d\ude00"}')
+    parts.done("tool_use", response_id="r\x00")
+    message = done(parts.take())
+
+    (call,) = message.tool_calls()
+    assert (call.tool_call_id, call.name) == ("id\ufffd", "na\ufffdme")
+    assert call.arguments_error is None
+    assert json.loads(call.arguments_json) == {"a": "\x00\x00é😀"}
+    assert message.response_id == "r\ufffd"

@@ -222,7 +222,7 @@ class AgentScopes:
         is_told = session.projection is not None and session.projection.is_started(call_id)
         if call is not None and is_told and call_id not in session.executing:
             session.executing.add(call_id)
-            self._sender.send(session.scope, "tool_execute", call)
+            self._sender.send(session.scope, "tool_execute", call, exact=True)
 
     def _answer(self, session_id: str, message_id: str, *replies: tuple[str, msgspec.Struct]) -> None:
         session = self._sessions.get(session_id)

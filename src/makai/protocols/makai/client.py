@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from makai.core.errors import InvalidRequest, ParseError
-from makai.protocols.makai.envelope import Encoding, Fragment, Scope, ScopeKind
+from makai.protocols.makai.envelope import MAX_DEPTH, Encoding, Fragment, Scope, ScopeKind
 from makai.protocols.makai.framing import EnvelopeSender, FragmentLimits, Reassembler, unix_milliseconds
+from makai.wire import strict_json
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,18 @@ class _Inbound(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(_Inbound).decode
 
 
+def encoded_request(payload: Any) -> bytes:
+    """The JSON of a request's payload; `InvalidRequest` if no server would take it."""
+    try:
+        encoded = strict_json.encode(payload)
+        strict_json.check(encoded, max_bytes=FragmentLimits().message_bytes, max_depth=MAX_DEPTH - 1)
+    except ParseError as error:
+        raise InvalidRequest(f"the request cannot be sent: {error.message}") from None
+    except (TypeError, RecursionError) as error:
+        raise InvalidRequest(f"the request cannot be written as JSON: {error}") from None
+    return encoded
+
+
 class ClientConnection:
     def __init__(
         self,
@@ -71,8 +84,10 @@ class ClientConnection:
         return scope
 
     def send(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> str:
-        """Put a request into the outbox; its message id is what an ack or nack will name."""
-        return self._sender.send(scope, kind, payload, encoding="proxy" if encoding == "proxy" else None)
+        """Put a request into the outbox; its message id is what an ack or nack will name. `InvalidRequest` for what a
+        server would refuse to read, and then nothing was sent or counted."""
+        encoded = msgspec.Raw(encoded_request(payload))
+        return self._sender.send(scope, kind, encoded, encoding="proxy" if encoding == "proxy" else None)
 
     def end(self, scope: Scope) -> None:
         self._sender.sequences.forget(scope)

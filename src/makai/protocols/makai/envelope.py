@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import ParseError
+from makai.core.sanitize import is_clean
 from makai.wire import strict_json
 
 PROTOCOL_VERSION: Final = 1
@@ -73,6 +74,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     code: str = "invalid_request"
     message_id: str | None = None
     scope: Scope | None = None
+    sequence: int | None = None
+    """The number that the sender counted, where it can be read."""
 
 
 class HostError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
@@ -115,7 +118,7 @@ def is_uuid(text: object) -> bool:
 
 
 def is_session_id(text: object) -> bool:
-    return isinstance(text, str) and 0 < len(text) <= MAX_SESSION_ID_LENGTH
+    return isinstance(text, str) and 0 < len(text) <= MAX_SESSION_ID_LENGTH and is_clean(text)
 
 
 def log_id_of(session_id: str) -> str:
@@ -133,25 +136,17 @@ def read_envelope(frame: bytes, max_bytes: int) -> Envelope | Problem:
     try:
         value = strict_json.decode(frame, max_bytes=max_bytes, max_depth=MAX_DEPTH)
     except ParseError as error:
-        return Problem(reason=f"not an envelope: {error.message}")
+        return problem_in(frame, f"not an envelope: {error.message}")
     if not isinstance(value, dict) or not is_uuid(value.get("message_id")):
         return Problem(reason="not an envelope: no message_id can be read")
     message_id: str = value["message_id"]
-    scopes = [Scope(kind, value[kind]) for kind in SCOPE_KINDS if value.get(kind) is not None]
-    readable = [
-        scope for scope in scopes if is_uuid(scope.id) or (scope.kind == "session_id" and is_session_id(scope.id))
-    ]
-    scope = readable[0] if len(scopes) == 1 and readable else None
+    scopes = _scopes(value)
+    scope = _readable(scopes)
     if reason := _fault(value, scopes, scope):
-        return Problem(reason=reason, message_id=message_id, scope=scope)
+        return _problem(reason, value)
     # `1 == 1.0 == True` in Python: only the JSON integer 1 is version 1.
     if type(value["version"]) is not int or value["version"] != PROTOCOL_VERSION:
-        return Problem(
-            reason=f"unsupported version {value['version']!r}",
-            code="version_mismatch",
-            message_id=message_id,
-            scope=scope,
-        )
+        return _problem(f"unsupported version {value['version']!r}", value, "version_mismatch")
     assert scope is not None
     return Envelope(
         type=value["type"],
@@ -168,6 +163,36 @@ def read_envelope(frame: bytes, max_bytes: int) -> Envelope | Problem:
         fragment=_fragment(value.get("fragment")),
         payload=value["payload"],
     )
+
+
+def problem_in(frame: bytes, reason: str) -> Problem:
+    """The problem of a frame that cannot be decoded, or of the beginning of one."""
+    return _problem(reason, strict_json.readable_members(frame))
+
+
+def _problem(reason: str, members: dict[str, Any], code: str = "invalid_request") -> Problem:
+    """A problem with what the answer needs: every id that can be read."""
+    message_id, sequence = members.get("message_id"), members.get("sequence")
+    return Problem(
+        reason=reason,
+        code=code,
+        message_id=message_id if is_uuid(message_id) else None,
+        scope=_readable(_scopes(members)),
+        sequence=sequence if type(sequence) is int else None,
+    )
+
+
+def _scopes(members: dict[str, Any]) -> list[Scope]:
+    return [Scope(kind, members[kind]) for kind in SCOPE_KINDS if members.get(kind) is not None]
+
+
+def _readable(scopes: list[Scope]) -> Scope | None:
+    """The one scope of an envelope, if its id is one."""
+    if len(scopes) != 1:
+        return None
+    (scope,) = scopes
+    is_fine = is_uuid(scope.id) or (scope.kind == "session_id" and is_session_id(scope.id))
+    return scope if is_fine else None
 
 
 def _fault(value: dict[str, Any], scopes: list[Scope], scope: Scope | None) -> str | None:

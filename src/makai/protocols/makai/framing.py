@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.core.sanitize import sanitize
 from makai.protocols.makai.envelope import PROTOCOL_VERSION, Envelope, Fragment, MessageIds, Scope, encode
 
 SequenceFault = Literal["invalid_sequence", "duplicate_sequence", "sequence_gap"]
@@ -129,6 +130,8 @@ class Reassembler:
     def __init__(self, limits: FragmentLimits) -> None:
         self._limits = limits
         self._unfinished: dict[tuple[Scope, str], _Assembly] = {}
+        self._refused: OrderedDict[tuple[Scope, str], None] = OrderedDict()
+        """Messages that were refused while fragments of them may still arrive."""
 
     def expire(self, now: float) -> list[tuple[Scope, str]]:
         """Forget messages that took too long to arrive; their scopes and ids."""
@@ -143,15 +146,20 @@ class Reassembler:
     def add(
         self, scope: Scope, fragment: Fragment, sequence: int, payload: object, now: float, kind: object = None
     ) -> Joined | None:
-        """Take one fragment; the message when it was the last missing one. A fragment that comes twice is ignored.
-        `kind` is what the envelopes of all fragments of a message have in common. `InvalidRequest` says what the sender
-        did wrong."""
+        """Take one fragment; the message when it was the last missing one. A fragment that comes twice is ignored,
+        and so is one of a message that was refused. `kind` is what the envelopes of all fragments of a message have in
+        common. `InvalidRequest` says what the sender did wrong."""
         key = (scope, fragment.id)
+        if key in self._refused:
+            return None
         try:
             assembly = self._assembly(key, kind, fragment.total, now)
             self._take(assembly, fragment.index, sequence, payload)
         except InvalidRequest:
             self._unfinished.pop(key, None)
+            self._refused[key] = None
+            if len(self._refused) > MAX_IDLE_SCOPES:
+                self._refused.popitem(last=False)
             raise
         if len(assembly.pieces) < assembly.total:
             return None
@@ -192,6 +200,8 @@ class Reassembler:
         assembly.pieces[index] = piece
 
 
+_ESCAPED_NUL = b"\\u0000"
+
 FRAGMENT_OVERHEAD = 1024
 """More than any envelope needs around its payload."""
 
@@ -222,8 +232,11 @@ class EnvelopeSender:
         *,
         in_reply_to: str | None = None,
         encoding: Literal["proxy"] | None = None,
+        exact: bool = False,
     ) -> str:
-        """Put an envelope into the outbox; returns its message id."""
+        """Put an envelope into the outbox; returns its message id. What one side sends, the other must accept when it
+        comes back, so text that was not sanitized where it entered, an error's message for example, is sanitized here.
+        An `exact` payload is not: the arguments of a tool are what the model wrote."""
         scope_kind = scope.kind
         message_id = self._ids.new()
         envelope = Envelope(
@@ -239,7 +252,12 @@ class EnvelopeSender:
             encoding=encoding,
             payload=payload,
         )
-        frame = encode(envelope)
+        try:
+            frame = encode(envelope)
+        except UnicodeEncodeError:
+            frame = encode(envelope := sanitize(envelope))
+        if not exact and _ESCAPED_NUL in frame:
+            frame = encode(envelope := sanitize(envelope))
         if len(frame) > self._frame_bytes:
             self._send_fragments(envelope)
         else:

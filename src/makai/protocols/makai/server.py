@@ -16,7 +16,16 @@ from makai.core.stream_events import Done, Failed, Start, StreamEvent
 from makai.protocols.makai import auth
 from makai.protocols.makai import payloads as wire
 from makai.protocols.makai.commands import CancelStream, Command, EndConnection, ListModels, OpenStream
-from makai.protocols.makai.envelope import MAX_DEPTH, Envelope, HostError, Problem, Scope, encode, read_envelope
+from makai.protocols.makai.envelope import (
+    MAX_DEPTH,
+    Envelope,
+    HostError,
+    Problem,
+    Scope,
+    encode,
+    problem_in,
+    read_envelope,
+)
 from makai.protocols.makai.framing import EnvelopeSender, FragmentLimits, Inbound, Reassembler, unix_milliseconds
 from makai.protocols.makai.messages import context_of, options_of
 from makai.protocols.makai.projection import FullProjection, ProxyProjection, nack_of, proxy_result, stream_error
@@ -113,8 +122,10 @@ class ServerConnection:
             envelope = joined
         return self._dispatch(envelope, numbers_used)
 
-    def receive_oversized(self, limit: int) -> None:
-        self._answer_problem(Problem(reason=f"a frame exceeds the limit of {limit} bytes; send it in fragments"))
+    def receive_oversized(self, limit: int, start: bytes) -> None:
+        """A frame that the transport skipped; its ids may be in its first bytes."""
+        reason = f"a frame exceeds the limit of {limit} bytes; send it in fragments"
+        self._answer_problem(problem_in(start, reason))
 
     def accept(self, stream_id: str) -> None:
         stream = self._streams.get(stream_id)
@@ -171,7 +182,9 @@ class ServerConnection:
             if not isinstance(payload, dict):
                 raise InvalidRequest("the joined payload is not an object")
         except (InvalidRequest, ParseError) as error:
-            self._refuse(envelope.scope, envelope.message_id, "invalid_request", error.message)
+            fragment = envelope.fragment
+            self._count_in_session(envelope.scope, envelope.sequence - fragment.index, fragment.total)
+            self._refuse(envelope.scope, fragment.id, "invalid_request", error.message)
             return None
         return msgspec.structs.replace(
             envelope,
@@ -193,9 +206,7 @@ class ServerConnection:
         if not is_late and (fault := self._inbound.check(scope, envelope.sequence)):
             self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
             return []
-        if self._agents is not None and self._agents.is_live(scope):
-            # The scope stays live after a nack, and a client has counted what it sent.
-            self._inbound.take(scope, numbers_used)
+        if self._count_in_session(scope, envelope.sequence, numbers_used):
             numbers_used = 0
         if self.auth.is_live(scope):
             # A client may count what was refused, or use its number again: neither may end the login.
@@ -215,6 +226,14 @@ class ServerConnection:
             self._reply(scope, "nack", nack_of(message_id, error), message_id)
             self._forget_unless_live(scope)
         return []
+
+    def _count_in_session(self, scope: Scope, first: int, numbers_used: int) -> bool:
+        """Count a message of a session before it is known whether it is refused: the scope stays live after a nack, and
+        the client has counted what it sent. False in other scopes, and for a number that is not the next one."""
+        if self._agents is None or not self._agents.is_live(scope) or self._inbound.check(scope, first):
+            return False
+        self._inbound.take(scope, numbers_used)
+        return True
 
     def _payload_type(self, kind: str, scope: Scope) -> type[msgspec.Struct] | None:
         """What a request of this type carries; None when it is not answered here."""
@@ -314,6 +333,8 @@ class ServerConnection:
             return
         # MK-ENV-019: "the nack using the `message_id` as `stream_id` when no scope id is readable"
         scope = problem.scope or Scope("stream_id", problem.message_id)
+        if problem.sequence is not None:
+            self._count_in_session(scope, problem.sequence, 1)
         self._refuse(scope, problem.message_id, problem.code, problem.reason)
 
     def _refuse(self, scope: Scope, message_id: str, code: str, reason: str) -> None:

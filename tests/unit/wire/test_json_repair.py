@@ -1,0 +1,61 @@
+"""Text of other programs that is not quite Unicode is read nevertheless, however it is cut."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.profiles import examples
+
+from makai.core.sanitize import sanitize_text
+from makai.wire import strict_json
+from makai.wire.json_repair import JSONRepair, repaired
+
+
+def in_pieces(data: bytes, cuts: list[int]) -> bytes:
+    repair = JSONRepair()
+    places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
+    pieces = [data[start:end] for start, end in pairwise(places)]
+    return b"".join(map(repair.feed, pieces)) + repair.close()
+
+
+@examples(500)
+@given(st.text(st.characters() | st.sampled_from("\\u\ud83d\ude00\ud800d8"), max_size=12), st.lists(st.integers(0, 99)))
+def test_any_text_is_read_with_a_replacement_for_each_lone_half(text: str, cuts: list[int]) -> None:
+    text = text.replace("\0", "")
+    for outer in (text, json.dumps(text)):  # arguments of tools are JSON in JSON
+        document = json.dumps(outer).encode()
+        assert strict_json.decode(in_pieces(document, cuts)) == sanitize_text(outer)
+
+
+@examples(300)
+@given(st.binary(max_size=20), st.lists(st.integers(0, 99)))
+def test_any_bytes_become_utf8(data: bytes, cuts: list[int]) -> None:
+    assert in_pieces(data, cuts).decode() == repaired(data).decode()
+    assert repaired(data).isascii() or repaired(data).decode()
+
+
+@pytest.mark.parametrize(
+    ("document", "kept"),
+    [
+        (rb'"\ud83d\ude00"', rb'"\ud83d\ude00"'),
+        (rb'"\uD83D"', rb'"\ufffd"'),
+        (rb'"\ude00\ud83d"', rb'"\ufffd\ufffd"'),
+        (rb'"\\ud83d"', rb'"\\ud83d"'),
+        (rb'"\\\ud83d"', rb'"\\\ufffd"'),
+        (rb'"\ud83dx\ude00"', rb'"\ufffdx\ufffd"'),
+        (rb'"\u00e9\n\\"', rb'"\u00e9\n\\"'),
+        (b'"\xff"', '"\ufffd"'.encode()),
+        (b"\\", b"\\"),
+        (rb"\ud83d", rb"\ufffd"),
+        (rb"\ud83", rb"\ud83"),
+    ],
+    ids=str,
+)
+def test_only_halves_and_invalid_bytes_are_replaced(document: bytes, kept: bytes) -> None:
+    for cut in range(len(document) + 1):
+        assert in_pieces(document, [cut]) == kept
+    assert in_pieces(document, list(range(len(document)))) == kept
