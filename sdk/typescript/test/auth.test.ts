@@ -312,6 +312,18 @@ test(`"auto_once" without handlers fails fast when a person is needed ${req("MK-
   assert.deepEqual(facts(await failure), NEEDED);
 });
 
+test(`"auto_once" leaves any other failure to the caller ${req("MK-TSSDK-006")}`, async () => {
+  for (const code of ["auth_expired", "auth_refresh_failed", "rate_limited"]) {
+    const server = new FakeServer();
+    const client = await server.client({ auth: { auth_retry_policy: "auto_once" } });
+    const failure = failureOf(client.provider.complete(REQUEST));
+    server.nack(await server.next("complete_request"), code, "no", { provider_id: "acme" });
+
+    assert.equal(facts(await failure)["code"], code);
+    assert.equal(server.received.length, 1);
+  }
+});
+
 test(`a stream that needs a login after it was accepted is tried again, with one message_start ${req("MK-TSSDK-006")}`, async () => {
   const server = new FakeServer();
   const client = await server.client({ auth: { auth_retry_policy: "auto_once" } });
