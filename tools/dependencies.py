@@ -14,7 +14,7 @@ from typing import Final
 from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TESTS: Final = ("tests/unit/core", "tests/unit/wire", "tests/unit/catalog", "tests/unit/providers/test_http.py")
+TESTS: Final = ("tests/unit/core", "tests/unit/wire", "tests/unit/catalog", "tests/unit/providers")
 TEST_TOOLS: Final = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "trustme", "packaging")
 
 
