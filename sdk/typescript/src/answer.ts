@@ -34,11 +34,17 @@ export function responseFrom(result: Payload, content: ContentPart[]): Completio
   };
 }
 
-/** The proxy encoding's `start` is empty; `known` is the model if this client has seen it listed. */
-export function messageStart(known: ModelDescriptor | undefined): ProviderStreamEvent {
+/**
+ * The proxy encoding's `start` is empty: the `ack` names the model. `known` is the model if this client has seen it
+ * listed, for servers that do not say.
+ */
+export function messageStart(ack: Payload, known: ModelDescriptor | undefined): ProviderStreamEvent {
+  const { provider_id, api, model_id } = ack;
+  if (typeof provider_id === "string" && typeof api === "string" && typeof model_id === "string") {
+    return { type: "message_start", provider_id, api, model_id };
+  }
   if (known === undefined) return { type: "message_start" };
-  const { provider_id, api, model_id } = known;
-  return { type: "message_start", provider_id, api, model_id };
+  return { type: "message_start", provider_id: known.provider_id, api: known.api, model_id: known.model_id };
 }
 
 export function messageEnd(response: CompletionResponse): ProviderStreamEvent {

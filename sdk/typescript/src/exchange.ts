@@ -34,6 +34,8 @@ export class Exchange implements ScopeListener {
   /** Whether the server has answered anything: then it has read the request. */
   #heard = false;
   #ended = false;
+  /** The payload of the `ack`. */
+  acknowledged: Payload = {};
 
   constructor(
     private readonly connection: Connection,
@@ -65,6 +67,7 @@ export class Exchange implements ScopeListener {
         throw refusal(envelope.payload);
       }
       if (envelope.type !== "ack") return envelope;
+      this.acknowledged = envelope.payload;
     }
   }
 

@@ -113,7 +113,7 @@ class Stream implements ProviderStream {
         answer.apply(type, payload);
         switch (type) {
           case "start":
-            yield messageStart(this.models.known(this.request.model_ref));
+            yield messageStart(exchange.acknowledged, this.models.known(this.request.model_ref));
             break;
           case "text_delta":
           case "thinking_delta":

@@ -88,6 +88,18 @@ test(`a stream is its events and one message_end, the last ${req("MK-TSSDK-008")
   );
 });
 
+test(`message_start names the model that the ack names ${req("MK-SDK-024")}`, async () => {
+  const server = new FakeServer();
+  const client = await server.client();
+  const about = { provider_id: "acme", api: "acme-chat", model_id: "m-1" };
+  const first = client.provider.stream(REQUEST)[Symbol.asyncIterator]().next();
+  const request = await server.next("stream_request");
+  server.reply(request, "ack", { acknowledged_id: request.messageId, ...about });
+  server.reply(request, "start", {});
+
+  assert.deepEqual((await first).value, { type: "message_start", ...about });
+});
+
 test("message_start names the model when this client has seen it listed", async () => {
   const server = new FakeServer();
   const client = await server.client();

@@ -185,11 +185,23 @@ class MakaiConnection:
 class Exchange:
     """One request and what answers it. For one reader at a time."""
 
-    __slots__ = ("_connection", "_failure", "_held", "_is_read", "_is_sent", "_replies", "_waiter", "ended", "scope")
+    __slots__ = (
+        "_connection",
+        "_failure",
+        "_held",
+        "_is_read",
+        "_is_sent",
+        "_replies",
+        "_waiter",
+        "ack",
+        "ended",
+        "scope",
+    )
 
     def __init__(self, connection: MakaiConnection, scope: Scope) -> None:
         self.scope = scope
         self.ended = False
+        self.ack: Reply | None = None
         self._connection = connection
         self._replies: deque[Reply] = deque()
         self._held = 0
@@ -220,6 +232,7 @@ class Exchange:
                 raise refusal_in(reply)
             if reply.type != "ack":
                 return reply
+            self.ack = reply
 
     def end(self) -> None:
         """Ignore what still arrives; may be repeated."""

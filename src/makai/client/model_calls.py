@@ -27,7 +27,7 @@ from makai.core.messages import AssistantMessage
 from makai.core.usage import Usage
 from makai.protocols.makai.client import Reply, encoded_request
 from makai.protocols.makai.messages import context_of, options_of
-from makai.protocols.makai.payloads import ChatMessage, Nack, StartEvent, StreamError, StreamRequest
+from makai.protocols.makai.payloads import Ack, ChatMessage, Nack, StartEvent, StreamError, StreamRequest
 from makai.protocols.makai.projection import failed, nack_of, stream_error
 from makai.protocols.makai.reconstruct import Reconstructor
 from makai.server.backend import Backend
@@ -81,6 +81,7 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
 
 _REPEATED_BY_THE_TERMINAL: Final = frozenset({"done", "error"})
 
+_ack = msgspec.json.Decoder(Ack).decode
 _start = msgspec.json.Decoder(StartEvent).decode
 _result = msgspec.json.Decoder(_Result).decode
 _stream_error = msgspec.json.Decoder(StreamError).decode
@@ -138,7 +139,8 @@ class _RemoteCall:
                 return error_event(_stream_error(reply.payload))
             event = self._reconstructor.apply(kind, reply.payload)
             if type(event) is ev.Start:
-                return start_event(_start(reply.payload).partial, self._known)
+                ack = None if self._exchange.ack is None else _ack(self._exchange.ack.payload)
+                return start_event(_start(reply.payload).partial, ack, self._known)
             return sdk_event(event)
         except ParseError as error:
             raise broken_protocol(error.message) from error
@@ -277,8 +279,8 @@ class _DirectCall:
                 return error_event(stream_error(event))
             case _ if self._whole:
                 return None
-            case ev.Start():
-                return start_event(None, self._known)  # a server says no more in proxy encoding
+            case ev.Start(partial=partial):
+                return start_event(partial, None, self._known)
             case _:
                 return sdk_event(event)
 
@@ -288,10 +290,14 @@ async def _end(events: AsyncGenerator[sdk.ProviderStreamEvent, None]) -> None:
         await events.aclose()
 
 
-def start_event(partial: AssistantMessage | None, known: ModelDescriptor | None) -> sdk.MessageStartEvent:
-    """Names the model where the answer or an earlier list says which one it is."""
+def start_event(
+    partial: AssistantMessage | None, ack: Ack | None, known: ModelDescriptor | None
+) -> sdk.MessageStartEvent:
+    """Names the model where the answer, its ack or an earlier list says which one it is."""
     if partial is not None and partial.provider:
         return sdk.MessageStartEvent(provider_id=partial.provider, api=partial.api, model_id=partial.model)
+    if ack is not None and ack.provider_id:
+        return sdk.MessageStartEvent(provider_id=ack.provider_id, api=ack.api, model_id=ack.model_id)
     if known is not None:
         return sdk.MessageStartEvent(provider_id=known.provider_id, api=known.api, model_id=known.model_id)
     return sdk.MessageStartEvent()

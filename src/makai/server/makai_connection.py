@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from makai.core.access import LOCAL, Caller
 from makai.core.errors import ChannelClosed, Forbidden, MakaiError, Overloaded, TransportError
-from makai.core.stream_events import TERMINAL, Failed, StreamEvent
+from makai.core.stream_events import TERMINAL, Failed, Start, StreamEvent
 from makai.protocols.makai import commands as cmd
 from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.envelope import Scope
@@ -219,7 +219,7 @@ class _Connection:
                     if not accepted:
                         accepted = True
                         metrics.streams_total += 1
-                        self._protocol.accept(command.stream_id)
+                        self._protocol.accept(command.stream_id, event.partial if isinstance(event, Start) else None)
                     last = event
                     metrics.events_total += 1
                     self._protocol.event(command.stream_id, event)

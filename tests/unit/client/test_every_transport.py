@@ -56,7 +56,7 @@ async def test_a_stream_is_deltas_whole_tool_calls_and_one_end(client: makai.Mak
     call = stream.response.tool_calls[0]
     usage = makai.UsageSummary(input=12, output=34, cache_read=5, cost_usd=0.0)
     assert events == [
-        makai.MessageStartEvent(),
+        makai.MessageStartEvent(provider_id="scripted", api="scripted", model_id="scenario"),
         *(makai.ThinkingDeltaEvent(word) for word in words),
         makai.TextDeltaEvent("Let"),
         makai.TextDeltaEvent(" me"),
@@ -101,7 +101,7 @@ async def test_a_failure_after_acceptance_is_one_terminal_event(client: makai.Ma
     events = [event async for event in client.provider.stream(model_ref=SCENARIO, messages="quota")]
 
     assert events == [
-        makai.MessageStartEvent(),
+        makai.MessageStartEvent(provider_id="scripted", api="scripted", model_id="scenario"),
         makai.TextDeltaEvent("So"),
         makai.TextDeltaEvent(" far"),
         makai.ErrorEvent(message="Slow down.", code="rate_limited", provider_id="scripted", retry_after_ms=2000),
@@ -173,10 +173,8 @@ async def test_resolving_an_unknown_model_says_so(client: makai.MakaiClient) -> 
 
 
 @pytest.mark.req("MK-SDK-024")
-async def test_a_listed_model_is_named_when_its_answer_begins(client: makai.MakaiClient) -> None:
-    model = (await client.models.resolve(provider_id="scripted", model_id="echo")).model
-
-    events = [event async for event in client.provider.stream(model_ref=model.model_ref, messages="Hi")]
+async def test_the_model_is_named_when_its_answer_begins_although_it_was_not_listed(client: makai.MakaiClient) -> None:
+    events = [event async for event in client.provider.stream(model_ref="scripted/scripted@echo", messages="Hi")]
 
     assert events[0] == makai.MessageStartEvent(provider_id="scripted", api="scripted", model_id="echo")
 

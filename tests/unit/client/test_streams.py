@@ -69,7 +69,7 @@ async def _fail_in_the_loop(client: MakaiClient) -> None:
 async def _close(client: MakaiClient) -> None:
     async with aclosing(client.provider.stream(model_ref=SCENARIO, messages="Hi")) as stream:
         iterator = aiter(stream)
-        assert await anext(iterator) == MessageStartEvent()
+        assert isinstance(await anext(iterator), MessageStartEvent)
     assert [event async for event in iterator] == []
 
 

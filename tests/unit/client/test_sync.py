@@ -74,12 +74,15 @@ def test_both_connect_with_the_same_parameters() -> None:
     assert list(inspect.signature(makai.connect_sync).parameters) == wanted
 
 
+START = MessageStartEvent(provider_id="scripted", api="scripted", model_id="echo")
+
+
 def test_a_stream_is_a_plain_loop(client: SyncMakaiClient) -> None:
     stream = client.provider.stream(model_ref=ECHO, messages="Hello there")
 
     events = list(stream)
 
-    assert events[:-1] == [MessageStartEvent(), TextDeltaEvent("Hello"), TextDeltaEvent(" there")]
+    assert events[:-1] == [START, TextDeltaEvent("Hello"), TextDeltaEvent(" there")]
     assert isinstance(events[-1], MessageEndEvent)
     assert stream.response is not None
     assert stream.response.text == "Hello there"

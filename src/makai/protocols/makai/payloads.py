@@ -85,6 +85,10 @@ class Goodbye(Payload, frozen=True):
 
 class Ack(Payload, frozen=True):
     acknowledged_id: str
+    provider_id: str | None = None
+    """With the two below the model that answers, for proxy encoding, whose `start` is empty (MK-SDK-024)."""
+    api: str | None = None
+    model_id: str | None = None
 
 
 class Nack(Payload, frozen=True, kw_only=True):

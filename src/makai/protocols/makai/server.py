@@ -127,11 +127,15 @@ class ServerConnection:
         reason = f"a frame exceeds the limit of {limit} bytes; send it in fragments"
         self._answer_problem(problem_in(start, reason))
 
-    def accept(self, stream_id: str) -> None:
+    def accept(self, stream_id: str, answer: AssistantMessage | None = None) -> None:
+        """Ack a stream. `answer` is the empty message that it begins with, which names the model."""
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.accepted:
             stream.accepted = True
-            self._ack(stream.scope, stream.message_id)
+            ack = wire.Ack(stream.message_id)
+            if answer is not None and answer.provider and stream.encoding == "proxy":
+                ack = wire.Ack(stream.message_id, answer.provider, answer.api, answer.model)
+            self._reply(stream.scope, "ack", ack, stream.message_id)
 
     def refuse(self, scope: Scope, error: MakaiError) -> None:
         """The request cannot be carried out: nack it, and that was all."""
