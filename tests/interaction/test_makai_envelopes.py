@@ -309,8 +309,9 @@ async def test_an_envelope_of_the_largest_size_passes_and_a_larger_one_is_refuse
             await peer.say(larger)
     else:
         (refused,) = await peer.ask(larger, "error", "nack")
-        assert refused["code"] == "unknown_envelope"
-        assert str(MAX_FRAME_BYTES) in refused["message"]
+        assert (refused["type"], refused["in_reply_to"]) == ("nack", larger["message_id"])
+        assert refused["payload"]["error_code"] == "invalid_request"
+        assert str(MAX_FRAME_BYTES) in refused["payload"]["reason"]
     assert (await peer.ask(envelope("ping"), "pong"))[0]["type"] == "pong"
 
 

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 FLOW_S: Final = 20 * 60.0
 """Longer than any single wait inside a flow, so that those can say what they waited for."""
 MAX_UNREAD: Final = 256
+MAX_EMPTY_ANSWERS: Final = 10
+"""How often a question is asked again: a program that has no answer would be asked without end."""
 CANCELLED: Final = "cancelled"
 
 LoginResult: TypeAlias = Literal["success", "cancelled", "failed"]
@@ -132,10 +134,11 @@ class RunningLogin:
         self._emit(LoginProgress(**self._about, message=message))
 
     async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
-        while True:
+        for _ in range(MAX_EMPTY_ANSWERS):
             text = await self._ask(message, allow_empty)
             if text.strip() or allow_empty:
                 return text
+        raise AuthRequired("The question was not answered.", provider_id=self.provider_id)
 
     async def _ask(self, message: str, allow_empty: bool) -> str:
         self._prompt_count += 1

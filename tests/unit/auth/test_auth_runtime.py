@@ -84,6 +84,12 @@ async def test_an_empty_answer_asks_again(made: AuthRuntime) -> None:
     assert events[-1] == LoginSuccess(**ABOUT)
 
 
+async def test_a_program_that_never_has_an_answer_is_not_asked_without_end(made: AuthRuntime) -> None:
+    events = await follow(made.start_login("test-fixture", "f1"), *[""] * 10)
+
+    assert events[-1] == LoginFailed(**ABOUT, code="auth_required", message="The question was not answered.")
+
+
 @pytest.mark.req("MK-AUTH-021")
 async def test_a_failed_login_is_an_error_and_the_providers_last_error(made: AuthRuntime) -> None:
     flow = made.start_login("test-fixture", "f1")

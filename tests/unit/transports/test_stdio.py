@@ -254,4 +254,4 @@ async def test_an_oversized_line_costs_no_memory_and_no_connection() -> None:
     await sending
     await asyncio.gather(sender.close(), receiver.close())
 
-    assert received == [b"1", Oversized(1000), b"2"]
+    assert received == [b"1", Oversized(1000, b"x" * 4096), b"2"]
