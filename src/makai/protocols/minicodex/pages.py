@@ -13,7 +13,7 @@ from msgspec import UNSET
 from makai.core import session_events as log
 from makai.core.session_events import Logged
 from makai.protocols.minicodex import frames
-from makai.protocols.minicodex.projection import Capabilities, SharedFrame, frame_of
+from makai.protocols.minicodex.projection import SharedFrame, frame_of
 from makai.protocols.minicodex.states import rfc3339
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, fold
@@ -139,16 +139,13 @@ class TranscriptReader(_Backwards):
 
     def mend(self, window: Window, events: Iterable[LoggedEvent]) -> None:
         texts = PartialTexts()
-        aborted = False
         for logged in events:
             if isinstance(logged, Logged):
                 texts.take(logged)
-                aborted = aborted or is_aborted_turn(logged.event)
         if window is self._open_turn:
             self.still_arriving = texts
         else:
-            broken = texts.items(broken_off=True, for_all=aborted)
-            self._items = sorted([*self._items, *broken], key=lambda item: item.event_id)
+            self._items = sorted([*self._items, *texts.items(broken_off=True)], key=lambda item: item.event_id)
 
     def items(self) -> list[SharedFrame]:
         """The newest items that were wanted and fit, oldest first."""
@@ -159,11 +156,6 @@ class TranscriptReader(_Backwards):
         kept = self.items()
         has_older = self._reached > 0 or len(kept) < len(self._items)
         return (kept[0].event_id if kept else self._reached + 1) if has_older else None
-
-
-def is_aborted_turn(event: log.SessionEvent) -> bool:
-    """Whether a person stopped an answer here: what it said is all there will be. A failed one may be asked again."""
-    return isinstance(event, log.TurnEnded) and event.stop_reason == "aborted" and not event.parent_call_id
 
 
 class PartialTexts:
@@ -185,19 +177,8 @@ class PartialTexts:
         elif isinstance(event, log.AssistantText | log.Reasoning):
             self._texts.pop((isinstance(event, log.Reasoning), event.content_index), None)
 
-    def broken_text(self, ended: Logged) -> bytes | None:
-        """The frame of what an answer said until it was aborted, for clients that see no deltas."""
-        said = [words for (is_reasoning, _), (words, _) in self._texts.items() if not is_reasoning]
-        if not said:
-            return None
-        text = "\n\n".join("".join(words) for words in said)
-        frame = frames.AssistantTextFrame(
-            event_id=ended.event_id, ts=rfc3339(ended.ts), run_id=ended.run_id or "", text=text
-        )
-        return SharedFrame(ended.event_id, frame).form(Capabilities())
-
-    def items(self, *, broken_off: bool, for_all: bool = False) -> list[SharedFrame]:
-        """What was said so far, in the order in which it was said; `for_all`: also for clients that see no deltas."""
+    def items(self, *, broken_off: bool) -> list[SharedFrame]:
+        """What was said so far, in the order in which it was said."""
         found = []
         for (is_reasoning, content_index), (words, logged) in self._texts.items():
             kind = frames.ReasoningFrame if is_reasoning else frames.AssistantTextFrame
@@ -210,7 +191,7 @@ class PartialTexts:
                 whole=False,
                 broken_off=broken_off or UNSET,
             )
-            found.append(SharedFrame(logged.event_id, frame, needs_streaming=not for_all or is_reasoning))
+            found.append(SharedFrame(logged.event_id, frame, needs_streaming=True))
         return sorted(found, key=lambda item: item.event_id)
 
 

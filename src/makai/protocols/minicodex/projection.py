@@ -209,7 +209,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class SharedFrame:
     """A frame, encoded once for all clients that see the same form of it."""
 
-    __slots__ = ("_as_item", "_as_the_document", "event_id", "frame", "full", "needs_streaming", "plain")
+    __slots__ = ("_as_item", "_as_the_document", "event_id", "frame", "full", "needs_streaming")
 
     def __init__(self, event_id: int, frame: Frame, *, needs_streaming: bool = False) -> None:
         self.event_id = event_id
@@ -217,8 +217,6 @@ class SharedFrame:
         self.needs_streaming = needs_streaming or isinstance(frame, _DELTAS)
         self.full = _encode(frame)
         """With everything makai.1 adds."""
-        self.plain: bytes | None = None
-        """What a client without any capability gets in the place of a frame that the document does not have."""
         self._as_the_document: bytes | UnsetType | None = UNSET
         self._as_item: bytes | UnsetType | None = UNSET
 
@@ -227,8 +225,6 @@ class SharedFrame:
             return None
         if capabilities.makai:
             return self.full
-        if self.plain is not None and not capabilities.streaming:
-            return self.plain
         if self._as_the_document is UNSET:
             shown = type(self.frame) not in _BEYOND_THE_DOCUMENT
             blank = _BLANKS.get(type(self.frame), {})

@@ -15,14 +15,7 @@ from msgspec import UNSET
 
 from makai.core import session_events as log
 from makai.protocols.minicodex import frames
-from makai.protocols.minicodex.pages import (
-    BROKEN_OFF,
-    TRANSCRIPT_BYTES,
-    PartialTexts,
-    TranscriptReader,
-    is_aborted_turn,
-    newest,
-)
+from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, TranscriptReader, newest
 from makai.protocols.minicodex.projection import Capabilities, Projector, SharedFrame
 from makai.protocols.minicodex.states import last_event_id, run_state, session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
@@ -68,8 +61,6 @@ class SessionView:
 
     def take(self, logged: LoggedEvent) -> None:
         shared = self._projector.project(logged)
-        if shared is not None and isinstance(logged, log.Logged) and is_aborted_turn(logged.event):
-            shared.plain = self._partial.broken_text(logged)
         self._snapshot = None
         if isinstance(logged, log.Logged):
             self._follow(logged)
@@ -90,7 +81,7 @@ class SessionView:
         elif kind in _BREAKS and self._partial:
             # What a turn said in part and then never whole is shown as long as the turn itself says that it broke off.
             if isinstance(logged.event, log.TurnEnded) and logged.event.stop_reason in BROKEN_OFF:
-                for broken_off in self._partial.items(broken_off=True, for_all=is_aborted_turn(logged.event)):
+                for broken_off in self._partial.items(broken_off=True):
                     self._add_item(broken_off)
             self._partial = PartialTexts()
         elif isinstance(logged.event, log.UsageReported):

@@ -13,7 +13,6 @@ from makai.core.session_events import AssistantTextDelta, ReasoningDelta, TurnEn
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages
 from makai.protocols.minicodex.pages import TranscriptReader
-from makai.protocols.minicodex.projection import Capabilities
 from makai.protocols.minicodex.view import page
 from makai.sessions.commands import SetTitle
 
@@ -101,34 +100,6 @@ def test_a_text_that_broke_off_stays_in_the_transcript(room: Room, is_opened_ane
         ("Onc", True),
         ("Once.", None),
     ]
-
-
-@pytest.mark.parametrize("is_opened_anew", [False, True])
-def test_clients_that_see_no_deltas_see_the_text_of_an_aborted_answer(room: Room, is_opened_anew: bool) -> None:
-    room.trial.report(
-        TurnStarted(turn=1),
-        ReasoningDelta(content_index=0, delta="Hm"),
-        AssistantTextDelta(content_index=1, delta="Onc"),
-        AssistantTextDelta(content_index=1, delta="e upon"),
-    )
-    room.publish()
-    before = room.view.last_event_id
-    room.trial.report(TurnEnded(turn=1, stop_reason="aborted"))
-    room.publish()
-
-    live = {
-        names: list(map(msgspec.json.decode, room.view.frames(before, Capabilities.named(names), 10**6)[0]))
-        for names in ((), ("streaming",), ("makai.1",))
-    }
-    ended = room.view.last_event_id
-    assert [(frame["type"], frame["event_id"], frame["text"]) for frame in live[()]] == [
-        ("assistant_text", ended, "Once upon")
-    ]
-    assert types(live[("streaming",)]) == []
-    assert types(live[("makai.1",)]) == ["turn_ended"]
-    if is_opened_anew:
-        room.view = room.opened_view()
-    assert snapshot(room)["transcript"][1:] == [{"type": "assistant_text", "text": "Once upon"}]
 
 
 def test_details_follow_the_welcome_of_clients_with_makai(room: Room) -> None:
