@@ -1,5 +1,5 @@
 """Build hook: every sdist and wheel contains the page of `makai serve`. A checkout that has none builds it with npm; a
-build without npm says what is missing and goes on, because everything else works without the page."""
+build without npm says what is missing and continues, because everything else works without the page."""
 
 from __future__ import annotations
 

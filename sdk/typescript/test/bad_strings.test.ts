@@ -83,7 +83,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
       });
     }
 
-    test("a session goes on after a message that was refused", async () => {
+    test("a session continues after a message that was refused", async () => {
       const session_id = newId();
       const said = (content: unknown) =>
         client().then((made) =>

@@ -1,4 +1,4 @@
-"""What bubblewrap is told to mount."""
+"""The mounts that bubblewrap gets."""
 
 from __future__ import annotations
 
