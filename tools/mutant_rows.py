@@ -227,8 +227,9 @@ def failures(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def default_seed(root: Path) -> str:
-    """The commit, so that every commit tries another sample; the day where there is no git."""
+    """The committed files, so that every change tries another sample, and the same files the same one in every clone; the
+    day where there is no git."""
     asked = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True, timeout=30
+        ["git", "rev-parse", "--short", "HEAD^{tree}"], cwd=root, capture_output=True, text=True, timeout=30
     )
     return asked.stdout.strip() or time.strftime("%Y-%m-%d", time.gmtime())

@@ -378,7 +378,7 @@ def main() -> int:
     parser.add_argument("--clause", nargs="+", default=(), metavar="ID", help="only the rows of these clauses")
     parser.add_argument("--area", nargs="+", default=(), help="only the rows of these areas, such as MK-ENV")
     parser.add_argument("--sample", type=int, metavar="N", help="only N rows, which the seed decides")
-    parser.add_argument("--seed", default=default_seed(ROOT), help="the commit unless given")
+    parser.add_argument("--seed", default=default_seed(ROOT), help="what is committed unless given")
     parser.add_argument("--jobs", type=int, help="how many run at once; all cores unless given")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
