@@ -227,8 +227,8 @@ def failures(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def default_seed(root: Path) -> str:
-    """The committed files, so that every change tries another sample, and the same files the same one in every clone; the
-    day where there is no git."""
+    """Stands for the committed files: every change tries another sample, every clone the same one. The day where there
+    is no git."""
     asked = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD^{tree}"], cwd=root, capture_output=True, text=True, timeout=30
     )
