@@ -124,14 +124,14 @@ def _purl(distribution: importlib.metadata.Distribution) -> str:
 
 def python_licence(metadata: Any) -> str:
     """The expression that the metadata states, else the licence that a short field or the classifiers name."""
-    if expression := metadata["License-Expression"]:
+    if expression := metadata.get("License-Expression"):
         return str(expression)
     classified = [
         text.rpartition(" :: ")[2].lower()
         for text in metadata.get_all("Classifier", ())
         if text.startswith("License :: OSI Approved :: ")
     ]
-    stated = (metadata["License"] or "").strip()
+    stated = (metadata.get("License") or "").strip()
     if is_allowed(NAMED.get(stated.lower(), stated)):
         return NAMED.get(stated.lower(), stated)
     return " OR ".join(sorted({NAMED.get(name, name) for name in classified})) or stated.partition("\n")[0][:80]

@@ -7,7 +7,7 @@ import pytest
 from makai.providers import failure
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def no_waiting_between_attempts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failure, "FIRST_DELAY_S", 0.0)
