@@ -103,3 +103,13 @@ def test_a_conversation_that_does_not_agree_with_the_log_is_an_invalid_request(
 def test_pictures_and_sounds_of_a_user_are_compared_too() -> None:
     shown = UserMessage(content=(Text(text="What is it?"), PICTURE, SOUND))
     assert added_messages((shown, FIRST, TWO), (shown, FIRST)) == (TWO,)
+
+
+@pytest.mark.parametrize("words", ["", "a"])
+def test_a_hostile_history_is_compared_in_bounded_time(words: str) -> None:
+    """Each of these messages may be anywhere in the log: without a bound that takes minutes."""
+    logged = (AssistantMessage(content=()),) * MAX_MESSAGES
+    given = (AssistantMessage(content=(Text(text=words),)),) * MAX_MESSAGES
+
+    with pytest.raises(InvalidRequest, match="cannot be compared"):
+        added_messages(given, (*logged, FIRST))

@@ -21,7 +21,10 @@ from makai.protocols.makai.payloads import ChatMessage
 
 MAX_MESSAGES: Final = 5_000
 """In one request; each becomes an event of the log."""
+MAX_STEPS: Final = 1_000_000
+"""What one comparison may cost: some tenths of a second. A history of 5,000 messages needs about 100,000."""
 _BROKEN: Final = ("error", "aborted")
+_WHAT_TO_SEND: Final = "Send only the new words, or the whole conversation, or name a new session."
 
 
 def given_messages(chat: Sequence[ChatMessage]) -> tuple[Message, ...]:
@@ -46,11 +49,12 @@ def are_new_words(given: Sequence[Message]) -> bool:
 def added_messages(given: tuple[Message, ...], logged: Sequence[Message]) -> tuple[Message, ...]:
     """What a request adds to the conversation of the log; nothing when it repeats it, so that it is answered again.
     Raises `InvalidRequest` when the two do not agree."""
-    places = _skipping({0}, logged)
+    log = _Log(logged)
+    places = log.skipping({0})
     agreed = 0 if len(logged) in places else None
     known = 0
     for count, message in enumerate(given, 1):
-        places = _skipping(_following(places, message, logged), logged)
+        places = log.skipping(log.following(places, message))
         if len(logged) in places:
             agreed = count
         if not places:
@@ -66,43 +70,60 @@ def added_messages(given: tuple[Message, ...], logged: Sequence[Message]) -> tup
     what = "messages ends before the conversation of this session does"
     if known < len(given):
         what = f"messages[{known}] is not what the log of this session has there"
-    raise InvalidRequest(what, hint="Send only the new words, or the whole conversation, or name a new session.")
+    raise InvalidRequest(what, hint=_WHAT_TO_SEND)
 
 
-def _following(places: set[int], message: Message, logged: Sequence[Message]) -> set[int]:
-    """The places in the log after `message`, when it may be at any of these."""
-    found = {place + 1 for place in places if place < len(logged) and _is_same(message, logged[place])}
-    if isinstance(message, AssistantMessage) and not message.tool_calls():
-        for place in places:
-            found.update(_joined_turns(_words(message), place, logged))
-    return found
+class _Log:
+    """The conversation of a log, to be compared within a bounded number of steps: almost every message of a hostile
+    one may be unknown to the client, and then each could be anywhere."""
 
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        self._words = [_words(turn) if isinstance(turn, AssistantMessage) else "" for turn in messages]
+        self._steps_left = MAX_STEPS
 
-def _joined_turns(words: str, place: int, logged: Sequence[Message]) -> Iterator[int]:
-    """Where turns from `place` on end that say just these words together."""
-    said = ""
-    for at in range(place, len(logged)):
-        turn = logged[at]
-        if not isinstance(turn, AssistantMessage | ToolMessage):
-            return
-        said += _words(turn) if isinstance(turn, AssistantMessage) else ""
-        if not words.startswith(said):
-            return
-        if said == words:
-            yield at + 1
+    def following(self, places: set[int], message: Message) -> set[int]:
+        """The places after `message`, when it may be at any of these."""
+        end = len(self._messages)
+        self._count(len(places) * (10 + _length(message) // 1_000))
+        found = {place + 1 for place in places if place < end and _is_same(message, self._messages[place])}
+        if isinstance(message, AssistantMessage) and not message.tool_calls():
+            if not (words := _words(message)):
+                return found | places  # it says nothing, so it is nowhere and everywhere
+            for place in places:
+                found.update(self._joined_turns(words, place))
+        return found
 
+    def _joined_turns(self, words: str, place: int) -> Iterator[int]:
+        """Where turns from `place` on end that say just these words together."""
+        said = 0
+        for at in range(place, len(self._messages)):
+            self._count(1)
+            if not isinstance(self._messages[at], AssistantMessage | ToolMessage):
+                return
+            if not words.startswith(self._words[at], said):
+                return
+            said += len(self._words[at])
+            if said == len(words):
+                yield at + 1
 
-def _skipping(places: set[int], logged: Sequence[Message]) -> set[int]:
-    """These places, and those behind messages that a client need not know."""
-    reached = set(places)
-    for place in sorted(places):
-        at = place
-        while at < len(logged) and _may_be_unknown(logged[at]):
-            at += 1
-            if at in reached:
-                break
-            reached.add(at)
-    return reached
+    def skipping(self, places: set[int]) -> set[int]:
+        """These places, and those behind messages that a client need not know."""
+        reached = set(places)
+        for place in sorted(places):
+            at = place
+            while at < len(self._messages) and _may_be_unknown(self._messages[at]):
+                self._count(1)
+                at += 1
+                if at in reached:
+                    break
+                reached.add(at)
+        return reached
+
+    def _count(self, steps: int) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise InvalidRequest("messages cannot be compared with the log of this session", hint=_WHAT_TO_SEND)
 
 
 def _may_be_unknown(message: Message) -> bool:
@@ -128,6 +149,16 @@ def _is_same(given: Message, logged: Message) -> bool:
             return _squeezed(given.result.text()) == _squeezed(logged.result.text())
         case _:
             return False
+
+
+def _length(message: Message) -> int:
+    match message:
+        case SystemMessage():
+            return len(message.content)
+        case ToolMessage():
+            return len(message.result.text())
+        case _:
+            return len(_words(message))
 
 
 def _calls(message: AssistantMessage) -> list[tuple[str, Any]]:
