@@ -13,36 +13,45 @@ PIP_MAKAI := $(PIP_INSTALL) --no-index --no-deps --no-build-isolation
 NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults mutants bench schema docs requirements lock dependencies sbom clean lint model sdk page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test test-real check faults mutants bench schema docs picture requirements lock dependencies sbom clean lint model sdk sdkpackages page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 
 run: .venv/.ready page ## serve the page on a model on this machine, and print its address; no account needed
 	@$(BIN)/makai models pull $(MODEL)
 	@$(BIN)/makai serve --show-token
 
 test: lint model sdk checkpage packages ## everything CI runs: lint, types, house rules, all tests
-	@$(BIN)/python -m pytest -n auto --dist loadfile
+	@$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile # tests wait more than they compute
+
+test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gemini CLI) and acpx with makai on a scripted model, and official MCP servers; downloads them first
+	@mkdir -p build/agents && cp tests/agents/package*.json tests/agents/.npmrc build/agents && cd build/agents && $(NPM_CI)
+	@mkdir -p build/mcp-servers && cp tests/mcp_servers/package*.json build/mcp-servers && cd build/mcp-servers && $(NPM_CI)
+	@MAKAI_TEST_AGENTS=1 $(BIN)/python -m pytest tests/real -m agents --timeout=600
 
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
 
-faults: .venv/.ready model page packages ## long tests: fault injection, and property tests with many more inputs
+faults: .venv/.ready model page packages sdkpackages ## long tests: fault injection, and property tests with many more inputs
 	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
 
-mutants: .venv/.ready page ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
+mutants: .venv/.ready page sdkpackages ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
 	@$(BIN)/python -m tools.mutants $(ARGS)
 
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
 
-schema: .venv/.ready ## regenerate schema/ from the types
+schema: .venv/.ready ## regenerate schema/ and docs/harness-matrix.* from the types and tables
 	@$(BIN)/python tools/schema.py
 	@$(BIN)/python tools/typescript_types.py
+	@$(BIN)/python tools/harness_matrix.py
 
 docs: .venv/.ready ## regenerate the transcripts in docs/protocol/ from running servers (needs curl)
 	@$(BIN)/python tools/transcripts.py
+
+picture: .venv/.ready ## draw docs/screenshots/terminal-day.svg from a real terminal (needs bubblewrap)
+	@MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/e2e/test_day_at_the_terminal.py
 
 requirements: .venv/.ready ## covered, diverging and open requirements per area
 	@$(BIN)/python tools/requirements.py
@@ -66,8 +75,11 @@ lint: .venv/.ready
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
-sdk: .venv/.ready
-	@if command -v npm >/dev/null; then cd sdk/typescript && $(NPM_CI) && \
+sdkpackages:
+	@if command -v npm >/dev/null; then cd sdk/typescript && $(NPM_CI); fi
+
+sdk: .venv/.ready sdkpackages
+	@if command -v npm >/dev/null; then cd sdk/typescript && \
 	MAKAI_TEST_PYTHON="$(CURDIR)/$(BIN)/python" npm test --silent; \
 	else echo "SKIPPED: npm is not installed; the TypeScript SDK was not tested"; fi
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+import acp.bench
 import agent.bench
 import commands.bench
 import fanout.bench
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "fanout": fanout.bench.run,
     "agent": agent.bench.run,
     "commands": commands.bench.run,
+    "acp": acp.bench.run,
 }
 
 

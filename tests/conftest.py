@@ -1,7 +1,8 @@
 """What every test may rely on.
 
 The environment holds only the variables in `KEPT_VARIABLES`. Files, and the tests in each file, run in a random order;
-`MAKAI_TEST_SEED` repeats one. Long tests run in `make faults` only. `record_measure` prints figures at the end.
+`MAKAI_TEST_SEED` repeats one. Long tests run in `make faults` only, those with real agents in `make test-real`.
+`record_measure` prints figures at the end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import re
 import signal
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -22,6 +24,8 @@ from makai.tools.launching import launcher
 from tools.requirements import aligned
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
+RUN_ON_DEMAND = {"faults": "MAKAI_FAULTS", "agents": "MAKAI_TEST_AGENTS"}
+"""Marks of tests that only `make faults` and `make test-real` run, and the variables that these set."""
 MEASURE = "measure"
 SEED_VARIABLE = "MAKAI_TEST_SEED"
 MODELS_VARIABLE = "MAKAI_TEST_MODELS"
@@ -45,6 +49,8 @@ os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(10**6))
 # included.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # `nohup make test`: children would inherit it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Shared machines are slow at times: how long one input takes is no verdict, the time-out of the whole test is.
 hypothesis.settings.register_profile("makai", deadline=None)
@@ -101,15 +107,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(FAULTS_FOLDER):
             item.add_marker("faults")
-    if os.environ.get("MAKAI_FAULTS") != "1":
-        long_running = [item for item in items if item.get_closest_marker("faults")]
-        items[:] = [item for item in items if item not in long_running]
-        if long_running:
-            config.hook.pytest_deselected(items=long_running)
+    for marker, variable in RUN_ON_DEMAND.items():
+        if os.environ.get(variable) != "1":
+            left_out = [item for item in items if item.get_closest_marker(marker)]
+            items[:] = [item for item in items if item not in left_out]
+            if left_out:
+                config.hook.pytest_deselected(items=left_out)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests measured beside the bar they hold it to."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Print what tests measured beside the bar they hold it to; failures follow, so a log ends with them."""
     reports = [report for group in terminalreporter.stats.values() for report in group]
     rows = [
         msgspec.convert(row, tuple[str, str, str])
@@ -121,3 +129,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if rows:
         terminalreporter.section("measured")
         terminalreporter.write_line(aligned([("test", "bar", "measured"), *rows]))
+    yield

@@ -63,6 +63,18 @@ LOCKS: Final = (
         "What the extra `keyring` needs on top of constraints.txt.",
         without="constraints.txt",
     ),
+    Lock(
+        "tests/acp_sdks/requirements.lock",
+        ("-r", "tests/acp_sdks/requirements.txt"),
+        "The official SDK of ACP, which tests install beside constraints.txt.",
+        without="constraints.txt",
+    ),
+    Lock(
+        "tests/examples/fastapi.lock",
+        ("-r", "tests/examples/fastapi.txt"),
+        "FastAPI for a program of the cookbook, which tests install beside constraints.txt.",
+        without="constraints.txt",
+    ),
     Lock("benchmarks/requirements.lock", (".", "-r", "benchmarks/requirements.txt"), "What .venv-bench holds."),
     Lock(
         "benchmarks/requirements-litellm.lock",

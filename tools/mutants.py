@@ -60,7 +60,7 @@ from tools.requirements import ROOT, area_of
 TEST_TIMEOUT_S = 60
 SUITE_TIMEOUT_S = 300
 BUILD_TIMEOUT_S = 180
-LINKED = ("sdk/typescript/node_modules", "web/node_modules", "tests/oauth/node_modules")
+LINKED = ("sdk/typescript/node_modules", "web/node_modules", "tests/oauth/node_modules", "tests/acp_sdks/node_modules")
 PAGE = "src/makai/server/page"
 DROPPED_VARIABLES = ("PYTEST_", "MAKAI_FAULTS", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "COVERAGE_", "COV_CORE_")
 

@@ -144,7 +144,7 @@ def npm_components(root: Path) -> list[Component]:
         for path, package in packages.items():
             if not path:
                 continue
-            name = path.rpartition("node_modules/")[2]
+            name = package.get("name") or path.rpartition("node_modules/")[2]  # a name stands beside an alias
             purl = f"pkg:npm/{name.replace('@', '%40', 1) if name.startswith('@') else name}@{package['version']}"
             scope: Scope = "excluded" if package.get("dev") else "required"
             digest = package["integrity"].removeprefix("sha512-")

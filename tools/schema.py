@@ -19,11 +19,13 @@ import msgspec
 from makai.core.config import Config
 from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
+from makai.core.tool_server_ids import SERVER_ID_PATTERN
 from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS, AGENT_SERVER_PAYLOADS
 from makai.protocols.makai.auth import AUTH_CLIENT_PAYLOADS, AUTH_SERVER_PAYLOADS
 from makai.protocols.makai.envelope import MAX_SESSION_ID_LENGTH, SCOPE_KINDS, Fragment, HostError, Ready
 from makai.protocols.makai.framing import FragmentData
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
+from makai.protocols.makai.tool_payloads import TOOL_CLIENT_PAYLOADS, TOOL_SERVER_PAYLOADS
 from makai.protocols.minicodex.commands import MAKAI_COMMANDS, ClientMessage
 from makai.protocols.minicodex.frames import AssistantTextDeltaFrame, MakaiFrame, ReasoningDeltaFrame, ServerMessage
 from makai.protocols.minicodex.vocabulary import MAKAI_1, STREAMING, published_name
@@ -55,14 +57,14 @@ def config_schema() -> JSON:
 
 def makai_client_schema() -> JSON:
     """Every frame a client may send: one `$defs` entry per envelope type."""
-    known = CLIENT_PAYLOADS | AUTH_CLIENT_PAYLOADS | AGENT_CLIENT_PAYLOADS
+    known = CLIENT_PAYLOADS | AUTH_CLIENT_PAYLOADS | AGENT_CLIENT_PAYLOADS | TOOL_CLIENT_PAYLOADS
     payloads = {kind: (payload,) for kind, payload in known.items()}
     return _envelopes("Makai protocol: client to server", payloads, ())
 
 
 def makai_server_schema() -> JSON:
     """Every frame a server may send."""
-    payloads = SERVER_PAYLOADS | AUTH_SERVER_PAYLOADS | AGENT_SERVER_PAYLOADS
+    payloads = SERVER_PAYLOADS | AUTH_SERVER_PAYLOADS | AGENT_SERVER_PAYLOADS | TOOL_SERVER_PAYLOADS
     return _envelopes("Makai protocol: server to client", payloads, (Ready, HostError))
 
 
@@ -95,6 +97,7 @@ def _envelope(kind: str, payloads: tuple[type[msgspec.Struct], ...]) -> JSON:
             "type": {"const": kind},
             **dict.fromkeys(SCOPE_KINDS, uuid),
             "session_id": {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID_LENGTH},
+            "server_id": {"type": "string", "pattern": f"^{SERVER_ID_PATTERN}$"},
             "message_id": uuid,
             "sequence": {"type": "integer", "minimum": 0},
             "timestamp": {"type": "integer", "minimum": 0},

@@ -288,6 +288,40 @@ async def agent(talk: Talk) -> None:
     await until("agent_stopped")
 
 
+async def tool_server_over_stdio(environ: Mapping[str, str]) -> dict[str, str]:
+    """The transcript of a program that serves a tool; a session of another process, which is not shown, calls it."""
+
+    def envelope_in(scope: JSON, kind: str, payload: JSON, sequence: int) -> JSON:
+        ids = {**scope, "message_id": str(uuid.uuid4()), "sequence": sequence}
+        return {"type": kind, **ids, "timestamp": SHOWN_TIME, "version": 1, "payload": payload}
+
+    async def until(talk: Talk, kind: str) -> JSON:
+        while (heard := await talk.hear())["type"] != kind:
+            pass
+        return heard
+
+    served, session = {"server_id": "weather"}, {"session_id": str(uuid.uuid4())}
+    terms = {"model_ref": "scripted/scripted@scenario", "tool_servers": ["weather"]}
+    words = {"messages": [{"role": "user", "content": "The weather in Paris?"}]}
+    async with server("stdio", environ) as process, server("stdio", environ) as other:
+        await Talk(process).hear()
+        talk, client = Talk(process), Talk(other)
+        await talk.say(envelope_in(served, "tool_register", {"tools": [WEATHER], "timeout_ms": 60_000}, 1))
+        await until(talk, "tool_registered")
+        await client.say(envelope_in(session, "agent_start", terms, 1))
+        await client.say(envelope_in(session, "agent_message", words, 2))
+        execution = {"execution_id": (await until(talk, "tool_request"))["payload"]["execution_id"]}
+        update = execution | {"text": "Asking a satellite."}
+        await talk.say(envelope_in(served, "tool_execution_update", update, 2))
+        await until(talk, "ack")
+        await talk.say(envelope_in(served, "tool_response", execution | {"content": "Sunny, 24 degrees."}, 3))
+        await until(talk, "ack")
+        await until(client, "agent_result")
+        await talk.say(envelope_in(served, "tool_unregister", {}, 4))
+        await until(talk, "tool_unregistered")
+        return {"tool-server": talk.page.text()}
+
+
 async def agent_over_stdio(environ: Mapping[str, str]) -> dict[str, str]:
     """The transcript of an agent; its model follows a script of its own."""
     async with server("stdio", environ) as process:
@@ -446,6 +480,8 @@ async def transcripts() -> dict[str, str]:
         }
         async with asyncio.timeout(DEADLINE_S):
             made = await agent_over_stdio(environ | {"MAKAI_SCENARIO": str(agent_scenario)})
+            agent_scenario.write_text(AGENT_SCENARIO.replace("get_", "weather__get_"), encoding="utf-8")
+            made |= await tool_server_over_stdio(environ | {"MAKAI_SCENARIO": str(agent_scenario)})
             return made | await over_stdio(environ) | await over_http(environ)
 
 

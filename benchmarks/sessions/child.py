@@ -27,7 +27,7 @@ from sessions.model import STAMP, Wish
 from stream.child import cpu_seconds
 
 from makai.core.session_events import AssistantTextDelta, Logged, RunStarted
-from makai.protocols.minicodex.projection import Capabilities
+from makai.protocols.minicodex.projection import NamedCapabilities
 from makai.server.session_views import SessionViews
 from makai.sessions.log.base import NEWEST, Record, replay
 from makai.sessions.log.schema import FILE_NAME
@@ -41,7 +41,7 @@ FOLLOWERS = 10
 FIRST_EVENTS = 1_000
 EVENTS_PER_RUN = 10_000
 SETTLING_S = 0.5
-PAGE = Capabilities(streaming=True, makai=True)
+PAGE = NamedCapabilities(streaming=True, makai=True)
 
 Measured = dict[str, Any]
 

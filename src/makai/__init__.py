@@ -26,10 +26,19 @@ if TYPE_CHECKING:
     from makai.client.connect import MakaiClientOptions as MakaiClientOptions
     from makai.client.connect import connect as connect
     from makai.client.connect import create_makai_client as create_makai_client
+    from makai.client.function_tools import tool as tool
+    from makai.client.harness.opening import MakaiHarness as MakaiHarness
+    from makai.client.harness.opening import open_harness as open_harness
+    from makai.client.notebook import show as show
+    from makai.client.one_shot import OneShotAnswer as OneShotAnswer
+    from makai.client.one_shot import complete as complete
     from makai.client.provider import ProviderStream as ProviderStream
     from makai.client.sync import SyncMakaiClient as SyncMakaiClient
     from makai.client.sync import connect_sync as connect_sync
+    from makai.client.tools import ServedToolCall as ServedToolCall
+    from makai.client.tools import ToolServer as ToolServer
     from makai.client.types import AgentEndEvent as AgentEndEvent
+    from makai.client.types import AgentRestoreResult as AgentRestoreResult
     from makai.client.types import AgentRunOptions as AgentRunOptions
     from makai.client.types import AgentRunRequest as AgentRunRequest
     from makai.client.types import AgentRunResponse as AgentRunResponse
@@ -51,6 +60,8 @@ if TYPE_CHECKING:
     from makai.client.types import CompletionResponse as CompletionResponse
     from makai.client.types import Deny as Deny
     from makai.client.types import ErrorEvent as ErrorEvent
+    from makai.client.types import FileChange as FileChange
+    from makai.client.types import FileRestore as FileRestore
     from makai.client.types import ImageContentPart as ImageContentPart
     from makai.client.types import ListModelsRequest as ListModelsRequest
     from makai.client.types import ListModelsResponse as ListModelsResponse
@@ -93,14 +104,20 @@ _NAMES = {
     "makai.catalog.models": "AuthStatus ModelDescriptor ModelLifecycle ModelSource",
     "makai.client.agent": "AgentFollower AgentStream",
     "makai.client.connect": "connect create_makai_client MakaiClient MakaiClientOptions",
+    "makai.client.function_tools": "tool",
+    "makai.client.harness.opening": "MakaiHarness open_harness",
+    "makai.client.notebook": "show",
+    "makai.client.one_shot": "complete OneShotAnswer",
     "makai.client.provider": "ProviderStream",
     "makai.client.sync": "connect_sync SyncMakaiClient",
+    "makai.client.tools": "ServedToolCall ToolServer",
     "makai.client.types": (
-        "AgentEndEvent AgentRunOptions AgentRunRequest AgentRunResponse AgentSessionInfo AgentStartEvent "
-        "AgentStreamEvent AgentTool AgentToolResult Allow AudioContentPart AuthErrorEvent AuthFlowHandlers "
-        "AuthOptions AuthProgressEvent AuthPromptEvent AuthRetryPolicy AuthSuccessEvent AuthUrlEvent "
-        "CompletionResponse Deny ErrorEvent ImageContentPart ListModelsRequest ListModelsResponse LoginResult "
-        "MakaiAuthEvent MessageEndEvent MessageStartEvent PermissionDecision PermissionRequest ProviderAuthInfo "
+        "AgentEndEvent AgentRestoreResult AgentRunOptions AgentRunRequest AgentRunResponse AgentSessionInfo "
+        "AgentStartEvent AgentStreamEvent AgentTool AgentToolResult Allow AudioContentPart AuthErrorEvent "
+        "AuthFlowHandlers AuthOptions AuthProgressEvent AuthPromptEvent AuthRetryPolicy AuthSuccessEvent AuthUrlEvent "
+        "CompletionResponse Deny ErrorEvent FileChange FileRestore ImageContentPart ListModelsRequest "
+        "ListModelsResponse LoginResult MakaiAuthEvent MessageEndEvent MessageStartEvent PermissionDecision "
+        "PermissionRequest ProviderAuthInfo "
         "ProviderCompleteRequest ProviderStreamEvent ResolveModelRequest ResolveModelResponse RunOptions "
         "TextContentPart TextDeltaEvent ThinkingContentPart ThinkingDeltaEvent ToolCallContentPart ToolCallEvent "
         "ToolExecutionEndEvent ToolExecutionStartEvent ToolResultContentPart TurnEndEvent TurnStartEvent UsageSummary"

@@ -249,6 +249,32 @@ async def test_messages_are_queued_and_steer_while_a_run_goes_on(site: Site) -> 
         await expect(window.answers.last).to_contain_text("Queue answered.")
 
 
+async def test_a_queued_message_is_edited_or_removed_and_runs_as_it_was_edited(site: Site) -> None:
+    site.script('tool: write {"path": "queued.txt", "content": "x"}\n---\nsay: Not written.\n---\nsay: Queue answered.')
+    async with site.window(await site.session()) as window:
+        await window.say("Begin")
+        await expect(window.approval).to_be_visible()
+        waiting = window.test_id("waiting").locator("li")
+        for number, text in enumerate(("First", "Second", "Third"), 1):
+            await window.say(text)
+            await expect(waiting).to_have_count(number)
+        await window.composer.fill("typed already")
+        await waiting.nth(1).get_by_role("button", name="Edit this message").click()
+        await expect(waiting).to_have_text(["Queued First", "Queued Third"])
+        await expect(window.composer).to_have_value("Second\ntyped already")
+        await expect(window.composer).to_be_focused()
+        await window.say("Second, edited")
+        await expect(waiting).to_have_text(["Queued First", "Queued Third", "Queued Second, edited"])
+        for left in (2, 1):
+            await waiting.first.get_by_role("button", name="Remove this message").click()
+            await expect(waiting).to_have_count(left)
+        await window.decide("n")
+        await window.idle()
+        said = await window.test_id("user-message").all_inner_texts()
+        assert [text.split("\n")[-1] for text in said] == ["Begin", "Second, edited"]
+        await expect(window.answers.last).to_contain_text("Queue answered.")
+
+
 async def test_a_pasted_picture_is_shown_and_sent(site: Site) -> None:
     site.script("say: I see a picture.")
     session = await site.session()

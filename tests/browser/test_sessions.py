@@ -71,6 +71,25 @@ async def test_a_fork_goes_its_own_way(site: Site) -> None:
         await expect(window.test_id("user-message")).to_have_count(1)
 
 
+async def test_file_changes_are_undone_after_a_look_at_them(site: Site) -> None:
+    site.script('say: I write.\ntool: write {"path": "made.txt", "content": "new\\n"}\n---\nsay: Done.\n')
+    session = await site.session("accept_edits")
+    async with site.window(session) as window:
+        await window.say("Write it")
+        await expect(window.answers.last).to_contain_text("Done.")
+        await window.idle()
+        await menu(window, "Undo file changes")
+        await expect(window.test_id("restore-dialog")).to_contain_text("made.txt +0 −1")
+        assert (site.folder / "made.txt").exists()
+        await window.test_id("confirm-restore").click()
+        await expect(window.page.get_by_text("Undid the changes of")).to_be_visible()
+        assert not (site.folder / "made.txt").exists()
+        await menu(window, "Redo file changes")
+        await window.test_id("confirm-restore").click()
+        await expect(window.page.get_by_text("Redid the changes of")).to_be_visible()
+        assert (site.folder / "made.txt").read_text() == "new\n"
+
+
 async def test_a_session_is_exported_in_both_forms(site: Site, tmp_path: Path) -> None:
     session = await talked(site, "Exported")
     async with site.window(session) as window:

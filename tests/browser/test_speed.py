@@ -142,7 +142,9 @@ async def test_the_tab_does_not_grow_with_what_streams_through_it(site: Site, re
         held: list[tuple[float, int]] = []
         for number in range(ANSWERS):
             await window.say(f"Answer number {number}")
-            await expect(window.answers.last).to_have_attribute("aria-busy", "false", timeout=30_000)
+            # Without the number of items the answer before this one, and a page that has not sent yet, would do.
+            await expect(window.test_id("transcript")).to_have_attribute("data-items", str(2 * (number + 1)))
+            await expect(window.answers.last).to_have_attribute("aria-busy", "false")
             await window.idle()
             held.append(await _heap(window))
         (first, _), (last, nodes) = held[0], held[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,12 +13,15 @@ import msgspec
 import pytest
 from support.cli import Cli, Terminal
 from support.places import mode
+from support.terminal_screen import screen_text
 from support.upstream import Upstream, answers, chat_stream, starts_then_hangs, upstream
 
 ENTER = "\r"
 ESCAPE = "\x1b"
 CTRL_C = "\x03"
 CTRL_D = "\x04"
+WIDE = (24, 300)
+"""A terminal that breaks no line, however long the path of the test's folder is."""
 SHIFT_TAB = "\x1b[Z"
 KEYS = "allow once"
 """Shown when keys count as answers."""
@@ -69,7 +73,7 @@ async def left(terminal: Terminal) -> int:
 
 async def test_an_approved_edit_is_made_and_the_session_can_be_resumed(makai: Cli, tmp_path: Path) -> None:
     async with chatting(makai, WRITES) as terminal:
-        await terminal.types("Write it" + ENTER, "> Write it", "I write \x1b[1mit\x1b[0m down.", "new file ", "+ hello")
+        await terminal.types("Write it" + ENTER, "> Write it", "I write \x1b[1mit\x1b[0m down.", "new file", "+ hello")
         await terminal.shows("\a", KEYS)
         assert not (tmp_path / "work" / "new.txt").exists()
         await terminal.types("y", "allowed", "All done.", "[220 in, 15 out")
@@ -208,14 +212,41 @@ async def test_two_terminals_share_a_session_and_either_may_answer(makai: Cli, t
 async def test_project_files_count_only_after_a_person_trusts_the_folder(makai: Cli, tmp_path: Path) -> None:
     (tmp_path / "work" / "AGENTS.md").write_text("Be kind.")
     arguments = _chat(makai, "echo")
-    async with makai.on_terminal(*arguments, environ=_with(makai, {})) as terminal:
+    async with makai.on_terminal(*arguments, environ=_with(makai, {}), size=WIDE) as terminal:
         await terminal.shows("This folder has project files: AGENTS.md.", "[y/N] ")
         await terminal.types("y\n", "> ")
-        await terminal.types("/trust" + ENTER, "is trusted. Its project files: AGENTS.md.")
+        await terminal.types("/trust" + ENTER, "trusted.", "AGENTS.md.")  # wrapped anywhere: the path is long
         assert await left(terminal) == 0
     async with chatting(makai, "echo") as terminal:
         assert await left(terminal) == 0
         assert "project files" not in terminal.screen
+
+
+async def test_a_narrow_terminal_shows_every_key_and_the_whole_rule(makai: Cli) -> None:
+    path = "a/very/long/path/that/goes/deep/into/the/tree/of/folders/file-name.txt"
+    asks = f'tool: write {{"path": "{path}", "content": "x"}}\n---\nsay: Fine.'
+    async with makai.on_terminal(*_chat(makai, asks), environ=_with(makai, {}), size=(40, 40)) as terminal:
+        await terminal.types("go" + ENTER, KEYS)
+
+        def seen() -> str:
+            return "".join(screen_text(terminal.display.rows).split())
+
+        await terminal.until(lambda: f"aallowalways:Edit(./{path})" in seen())
+        assert "Escstops" in seen().partition("Waitingforyourapproval")[2]
+        assert "Escdenyandstopedenywithareason" in seen()
+        await terminal.types("n", "denied", "Fine.")
+        assert await left(terminal) == 0
+
+
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_leaves_the_chat_as_ctrl_d_does(makai: Cli, way: signal.Signals) -> None:
+    async with chatting(makai, "say: Let me think\nstall") as terminal:
+        await terminal.types("hang" + ENTER, "Let me think")
+        terminal.send_signal(way)
+        await terminal.shows("The run was not finished.", "To continue: makai -r ")
+        assert (await terminal.ended(), terminal.is_restored, terminal.modes) == (128 + way, True, set())
+    assert "never_ask" not in screen_text(terminal.display.rows)
+    assert "Esc stops" not in screen_text(terminal.display.rows[3:])  # the welcome names it
 
 
 async def test_without_colours_nothing_is_coloured(makai: Cli) -> None:
@@ -232,6 +263,7 @@ async def test_a_dumb_terminal_is_asked_with_lines(makai: Cli, tmp_path: Path) -
         await terminal.types("y\n", "All done.", "> ")
         assert await left(terminal) == 0
         assert "\x1b" not in terminal.screen
+    assert terminal.output.count("Write it") == 1
     assert (tmp_path / "work" / "new.txt").exists()
 
 
@@ -316,3 +348,32 @@ async def test_a_chat_remembers_and_a_new_session_does_not(makai: Cli, tmp_path:
     assert _asked(server) == [["first"], ["first", "ok", "second"], ["third"]]
     assert "openai/gpt-test" in finished.out
     assert "there is no provider 'unknown'" in finished.err
+
+
+async def test_a_key_confirms_an_undo_and_any_other_leaves_the_files(makai: Cli, tmp_path: Path) -> None:
+    written = tmp_path / "work" / "new.txt"
+    command = _chat(makai, WRITES, "--permission-mode", "accept_edits")
+    async with makai.on_terminal(*command, environ=_with(makai, {}), size=WIDE) as terminal:
+        await terminal.shows("scripted/", ">")
+        await terminal.types("Write it" + ENTER, "All done.")
+        await terminal.types("/undo" + ENTER, "remove", "+0", "-1", "Undo this?", "any other key")
+        await terminal.types("n", "Nothing was changed.")
+        assert written.read_text() == "hello\n"
+        await terminal.types("/undo" + ENTER, "Undo this?")
+        await terminal.types("y", "Undid the changes of")
+        assert not written.exists()
+        await terminal.types("/redo yes" + ENTER, "Redid the changes of")
+        await terminal.types("/diff" + ENTER, "new file ", "+ hello")
+        assert written.read_text() == "hello\n"
+        assert await left(terminal) == 0
+
+
+async def test_a_script_undoes_with_a_word(makai: Cli, tmp_path: Path) -> None:
+    lines = b"Write it\n/undo\n/undo yes\n/undo 0\n"
+    command = _chat(makai, WRITES, "--permission-mode", "accept_edits")
+    finished = await makai(*command, stdin=lines, environ=_with(makai, {}))
+
+    assert "Nothing was changed. Add the word yes to the command to confirm it." in finished.out
+    assert "Undid the changes of" in finished.out
+    assert "/undo 0 is unclear." in finished.err
+    assert not (tmp_path / "work" / "new.txt").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,43 @@ def makai(tmp_path: Path) -> Cli:
 
 async def test_the_version_is_printed(makai: Cli) -> None:
     assert await makai("--version") == Finished(0, f"makai {package.__version__}\n", "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["--version", "run -m scripted/echo hello", "sessions list", "stdio", "acp"])
+def test_a_closed_standard_stream_does_not_end_it(makai: Cli, command: str, closed: str) -> None:
+    shell = f'exec "$0" -m makai {command} {closed}'
+    finished = subprocess.run(
+        ["/bin/sh", "-c", shell, sys.executable],
+        env=makai.environment({}),
+        input=b"",
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (finished.returncode, b"Traceback" in finished.stderr) == (0, False)
+    if command.startswith("run") and closed in ("<&-", "2>&-"):
+        assert finished.stdout == b"hello\n"
+
+
+@pytest.mark.parametrize("command", [("run", "-m", "scripted/echo", "hello"), ("models", "list")])
+def test_a_full_disk_is_one_line_and_an_exit_code(makai: Cli, command: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        finished = subprocess.run(
+            [sys.executable, "-m", "makai", *command],
+            env=makai.environment({}),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+
+    assert (finished.returncode, finished.stderr) == (
+        1,
+        b"makai: The output cannot be written: No space left on device.\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,4 +159,4 @@ async def test_completion_knows_the_commands_and_their_options(makai: Cli) -> No
     typed = {"COMP_WORDS": "makai run --out", "COMP_CWORD": "2", "_MAKAI_COMPLETE": "bash_complete"}
     finished = await makai(environ=typed)
 
-    assert (finished.code, finished.out) == (0, "plain,--output-format\n")
+    assert (finished.code, finished.out) == (0, "plain,--output-format\nplain,--output-last-message\n")

@@ -122,7 +122,7 @@ FAULTS = {
     ),
     "wrong key, anthropic": Fault("anthropic", refuses(401, error_body("invalid x-api-key")), "makai doctor", code=3),
     "rate limit, short Retry-After": Fault("openai", refuses(429, SLOW, Retry_After="0"), "Slow down", requests=2),
-    "rate limit, long Retry-After": Fault("openai", refuses(429, SLOW, Retry_After="120"), "120 s"),
+    "rate limit, long Retry-After": Fault("openai", refuses(429, SLOW, Retry_After="2820"), "Try again in 47 min"),
     "rate limit without Retry-After": Fault("openai", refuses(429, SLOW), "try again", requests=2),
     "no credit": Fault("openai", refuses(429, error_body("You are out", "insufficient_quota")), "billing"),
     "500 for good": Fault("openai", refuses(500, error_body("boom"), Retry_After="0"), "boom", requests=2),

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 from support.cli import Cli, interrupt
 
+import makai
+
 WRITE = 'tool: write {"path": "new.txt", "content": "hi"}'
 SCENARIO = ("run", "-m", "scripted/scenario")
 ANSWER = "Your answer, then Enter > "
@@ -106,6 +108,21 @@ async def test_a_script_that_allowed_nothing_is_told_how(here: Here) -> None:
     assert (here.folder / "new.txt").exists()
 
 
+async def test_a_denied_command_names_rules_that_allow_exactly_it(here: Here) -> None:
+    command = 'tool: shell {"command": "cd sub && touch made"}'
+    (here.folder / "sub").mkdir()
+    there = (*SCENARIO, "--cwd", str(here.folder))
+    denied = await here.makai(*there, "Go", environ=here.environ(f"{command}\n---\nsay: I may not."))
+
+    rules = denied.err.partition("--allowed-tools '")[2].partition("'")[0]
+    assert rules == "Bash(cd sub),Bash(touch made)"
+    allowed = await here.makai(
+        *there, "--allowed-tools", rules, "Go", environ=here.environ(f"{command}\n---\nsay: Done.")
+    )
+    assert (allowed.code, allowed.out, allowed.err) == (0, "Done.\n", "")
+    assert [path.name for path in (here.folder / "sub").iterdir()] == ["made"]
+
+
 async def test_a_session_is_continued_by_folder_and_by_id(here: Here) -> None:
     environ = here.environ("say: one\n---\nsay: two\n---\nsay: three")
     at = ("--cwd", str(here.folder))
@@ -150,7 +167,7 @@ async def test_a_limit_ends_the_run_with_1_and_the_session_can_go_on(here: Here)
     assert result["session_id"] == (await here.session_ids())[0]
 
 
-@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_an_interrupted_run_is_over_in_its_session_too(here: Here, way: signal.Signals) -> None:
     async with stalled(here) as process:
         process.send_signal(way)
@@ -159,7 +176,7 @@ async def test_an_interrupted_run_is_over_in_its_session_too(here: Here, way: si
     (session_id,) = await here.session_ids()
     events = await here.log(session_id)
 
-    assert process.returncode == 130
+    assert process.returncode == 128 + way
     assert [event["type"] for event in events if str(event["type"]).startswith("run_")][-1] == "run_finished"
     assert events[-1]["stop_reason"] == "aborted"
 
@@ -319,3 +336,20 @@ async def test_a_home_that_cannot_be_used_says_what_to_do(here: Here) -> None:
     assert (damaged.code, damaged.out) == (1, "")
     assert "Run `makai sessions repair`" in damaged.err
     assert (without.code, without.out) == (0, "Hi\n")
+
+
+@pytest.mark.req("MK-TOOL-012")
+async def test_a_run_uses_the_tools_of_a_program_that_serves_them(here: Here) -> None:
+    environ = here.environ("tool: desk__look {}\n---\nsay: Calm.")
+    look = makai.AgentTool(name="look", execute=lambda arguments: "It is calm.")
+    options = ("--tool-server", "desk", "--cwd", str(here.folder))
+    connecting = makai.connect(environ={**environ, "MAKAI_HOME": str(here.home)})
+    async with connecting as program, program.tools.serve("desk", tools=[look]):
+        served = await here.makai(*SCENARIO, *options, "--output-format", "stream-json", "Look", environ=environ)
+    alone = await here.makai(*SCENARIO, *options, "--no-session", "Look", environ=environ)
+
+    results = [event for event in served.json_lines() if event["type"] == "tool_finished"]
+    assert [(event["content"], event.get("is_error", False)) for event in results] == [
+        ([{"type": "text", "text": "It is calm."}], False)
+    ]
+    assert (served.code, alone.code, alone.out) == (0, 2, "")

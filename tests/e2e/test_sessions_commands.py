@@ -215,3 +215,33 @@ async def test_every_command_has_help_with_examples(makai: Cli, command: str) ->
 
     assert (finished.code, finished.err) == (0, "")
     assert "Examples:" in finished.out
+
+
+async def test_files_of_a_session_are_undone_and_redone(makai: Cli, tmp_path: Path) -> None:
+    work, scenario = tmp_path / "work", tmp_path / "scenario.txt"
+    work.mkdir()
+    (work / "a.txt").write_text("old\n")
+    scenario.write_text('say: I write.\ntool: write {"path": "a.txt", "content": "new\\n"}\n---\nsay: Done.\n')
+    options = ("-m", "scripted/scenario", "--permission-mode", "accept_edits", "--output-format", "json")
+    run = await makai("run", *options, "--cwd", str(work), "Write", environ={"MAKAI_SCENARIO": str(scenario)})
+    session_id = str(run.json()["session_id"])
+    diff = await makai("sessions", "diff", session_id)
+    dry = await makai("sessions", "undo", session_id, "--dry-run")
+    unconfirmed = await makai("sessions", "undo", session_id)
+    assert (work / "a.txt").read_text() == "new\n"
+    undone = await makai("sessions", "undo", session_id, "--yes", "--json")
+    assert (work / "a.txt").read_text() == "old\n"
+    redone = await makai("sessions", "redo", session_id, "--yes")
+    (work / "a.txt").write_text("mine\n")
+    refused = await makai("sessions", "undo", session_id, "--yes")
+
+    assert diff.out == f" {work}/a.txt  +1 -1\n1 - old\n1 + new\n"
+    plan = f'Undo the file changes since the message "Write":\n  restore     {work}/a.txt  +1 -1'
+    assert (dry.code, dry.out) == (0, f"{plan}\n")
+    assert (unconfirmed.code, "confirm with --yes" in unconfirmed.err) == (2, True)
+    assert (undone.code, undone.json()["restored"], redone.code) == (0, True, 0)
+    assert (refused.code, refused.out) == (
+        1,
+        f"{plan}  ✗ it was changed since\nThis cannot be undone. Nothing is changed.\n",
+    )
+    assert (work / "a.txt").read_text() == "mine\n"

@@ -18,10 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SHOWN_IN = {
     "examples/stream.py": "README.md",
     "examples/agent.py": "docs/sdks.md",
+    "examples/tool_server.py": "docs/sdks.md",
     "sdk/typescript/README.md": "docs/sdks.md",
 }
 STREAM = ROOT / "examples" / "stream.py"
 AGENT = ROOT / "examples" / "agent.py"
+TOOL_SERVER = ROOT / "examples" / "tool_server.py"
 LOCAL = "local/openai-completions@smollm2-135m"
 
 
@@ -82,8 +84,23 @@ def test_the_program_with_an_agent_uses_its_tool_and_goes_on_with_its_session(tm
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "Noon.\nOne o'clock.\n", "")
 
 
+def test_the_program_that_serves_a_tool_is_used_by_the_agent_of_another_client(tmp_path: Path) -> None:
+    program = TOOL_SERVER.read_text(encoding="utf-8")
+    assert LOCAL in program
+    (tmp_path / "script.txt").write_text("tool: desk__look {}\n---\nsay: Calm.")
+
+    finished = run(
+        "-c",
+        program.replace(LOCAL, "scripted/scripted@scenario"),
+        home=tmp_path,
+        MAKAI_SCENARIO=str(tmp_path / "script.txt"),
+    )
+
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "Models see desk__look\nCalm.\n", "")
+
+
 @pytest.mark.req("MK-SDK-039")
-@pytest.mark.parametrize("program", [STREAM, AGENT], ids=lambda path: path.name)
+@pytest.mark.parametrize("program", [STREAM, AGENT, TOOL_SERVER], ids=lambda path: path.name)
 def test_the_programs_use_nothing_but_the_client(program: Path) -> None:
     """No file, no network, no vendor: everything they import is `makai`, everything they take of it is public."""
     tree = ast.parse(program.read_text(encoding="utf-8"))
@@ -101,7 +118,7 @@ def test_the_programs_use_nothing_but_the_client(program: Path) -> None:
     assert used <= set(makai.__all__)
 
 
-@pytest.mark.parametrize("program", [STREAM, AGENT], ids=lambda path: path.name)
+@pytest.mark.parametrize("program", [STREAM, AGENT, TOOL_SERVER], ids=lambda path: path.name)
 def test_the_programs_fit_on_a_slide(program: Path) -> None:
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 15
 
@@ -109,7 +126,8 @@ def test_the_programs_fit_on_a_slide(program: Path) -> None:
 @pytest.mark.parametrize(("source", "page"), SHOWN_IN.items())
 def test_the_documentation_shows_the_programs_that_are_tested(source: str, page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    shown = re.search(rf"<!-- example: {source} -->\n```\w+\n(.*?)```", text, re.DOTALL)
-    assert shown is not None
-    assert shown[1] in (ROOT / source).read_text(encoding="utf-8")
-    assert len(shown[1].splitlines()) <= 15
+    shown = re.findall(rf"<!-- example: {source} -->\n```\w+\n(.*?)```", text, re.DOTALL)
+    assert shown
+    for program in shown:
+        assert program in (ROOT / source).read_text(encoding="utf-8")
+        assert len(program.splitlines()) <= 15

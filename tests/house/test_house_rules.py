@@ -119,3 +119,13 @@ def test_bodies_are_read_by_the_one_bounded_reader() -> None:
     modules = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
 
     assert sorted(name for name, text in modules.items() if BODY_READ.search(text)) == sorted(STREAMS)
+
+
+SHARED_MARK = re.compile(r"processes_with\([\"']|mark = (f\"[^\"]*\{tmp_path\.name\}|\")")
+
+
+def test_tests_look_for_processes_by_a_mark_that_no_other_run_has() -> None:
+    """They look at the whole machine, where another run of the same test may be at the same place."""
+    tests = {name: text for name, text in project_files().items() if name.startswith("tests/") and name.endswith(".py")}
+
+    assert [name for name, text in tests.items() if SHARED_MARK.search(text)] == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -49,3 +52,28 @@ def test_importing_makai_loads_no_http_library_and_nothing_heavy() -> None:
 
 def test_printing_the_version_loads_no_http_library_and_nothing_heavy() -> None:
     assert loaded_after(PRINT_VERSION) & HEAVY == set()
+
+
+def test_a_chat_loads_no_http_library_before_its_first_request() -> None:
+    chat = "import makai.cli.chat, makai.cli.terminal.chat_setup, makai.cli.terminal.chat_ui"
+    assert loaded_after(chat) & {"aiohttp", "httpx", "requests"} == set()
+
+
+def test_programs_beside_the_package_import_names_that_exist() -> None:
+    """Benchmarks are neither type-checked nor run by the tests: a renamed class made half of them fail."""
+    files = [file for folder in ("benchmarks", "tools", "examples") for file in (ROOT / folder).rglob("*.py")]
+    missing = [
+        f"{file.relative_to(ROOT)}: {node.module}.{alias.name}"
+        for file in sorted(files)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "makai"
+        for alias in node.names
+        if not _is_there(node.module or "", alias.name)
+    ]
+
+    assert len(files) > 20
+    assert missing == []
+
+
+def _is_there(module: str, name: str) -> bool:
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None

@@ -25,7 +25,11 @@ from tools import sbom
 from tools.dependencies import declared, lowest
 from tools.lock import LOCKS, ROOT, files_of, hashes_of, is_wanted, lock_text, pins_of
 
-NPM_LOCKS = [f"{folder}/package-lock.json" for folder in sbom.NPM]
+NPM_FOLDERS = [
+    *sbom.NPM,
+    *(path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/*/package-lock.json")),
+]
+NPM_LOCKS = [f"{folder}/package-lock.json" for folder in NPM_FOLDERS]
 EVERY_LOCK = [*(lock.file for lock in LOCKS), *NPM_LOCKS]
 WITHIN_S = 120
 _ENTRY = re.compile(r"[a-z0-9-]+==[^\s;]+( \\\n    --hash=sha256:[0-9a-f]{64})+\n", re.ASCII)

@@ -11,10 +11,10 @@ import pytest
 from support.attach import MODEL_REF, Programs, pair, programs, read_until
 
 from makai.core.content import Text
-from makai.core.errors import ChannelClosed, InvalidRequest, SessionRefused
+from makai.core.errors import ChannelClosed, InvalidRequest, SessionRefused, ToolTimeout
 from makai.core.request import ToolDefinition
-from makai.core.session_events import Logged, SessionTerms, ToolFinished
-from makai.harness.base import Execute, ToolAnswer, ToolRequest
+from makai.core.session_events import Logged, SessionTerms, ToolFinished, ToolProgress
+from makai.harness.base import Execute, Report, ToolAnswer, ToolRequest, ToolServerOffer
 from makai.server.session_router import SessionRouter
 from makai.sessions import requests as req
 from makai.sessions.commands import Abort, ApproveCall, Send, SetTitle
@@ -325,3 +325,63 @@ async def test_commands_given_while_the_owner_closes_are_carried_out_once(home: 
         lines = [record.line.decode() for record in await whole_log(third, session_id)]
 
     assert sorted(title for title in titles for line in lines if f'"{title}"' in line) == sorted(titles)
+
+
+def server_offer() -> ToolServerOffer:
+    return ToolServerOffer(server_id="desk", tools=(TOOL,), timeout_s=60.0)
+
+
+async def call_a_served_tool(sessions: SessionRouter) -> str:
+    """Start a run that calls the tool of a program; returns the session's id."""
+    terms = SessionTerms(tool_servers=("desk",))
+    session_id = await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF, terms=terms))
+    await sessions.dispatch(req.RunCommand(session_id, send()))
+    return session_id
+
+
+CALLS_A_SERVED_TOOL = CALLS_A_TOOL.replace("look", "desk__look")
+
+
+@pytest.mark.req("MK-TOOL-012")
+async def test_a_tool_server_of_an_attached_program_shows_its_output_and_answers(home: Path) -> None:
+    async def execute(request: ToolRequest, report: Report) -> ToolAnswer:
+        report("Looking.")
+        return ToolAnswer(content=(Text(text=f"a fox {request.name}"),))
+
+    async with pair(home, CALLS_A_SERVED_TOOL) as (owner, attached):
+        await attached.register_tool_server(server_offer(), execute)
+        session_id = await call_a_served_tool(owner)
+        records = await read_until(owner.follow(session_id), "run_finished")
+
+    assert outcome(records).content == (Text(text="a fox look"),)
+    events = [logged.event for logged in encoding.decoded(records) if isinstance(logged, Logged)]
+    assert [event.text for event in events if isinstance(event, ToolProgress)] == ["Looking."]
+
+
+@pytest.mark.req("MK-TOOL-013")
+async def test_a_timeout_at_an_attached_program_keeps_its_code(home: Path) -> None:
+    async def execute(request: ToolRequest, report: Report) -> ToolAnswer:
+        raise ToolTimeout("too slow")
+
+    async with pair(home, CALLS_A_SERVED_TOOL) as (owner, attached):
+        await attached.register_tool_server(server_offer(), execute)
+        session_id = await call_a_served_tool(owner)
+        finished = outcome(await read_until(owner.follow(session_id), "run_finished"))
+
+    assert finished.content == (Text(text="tool_timeout: too slow"),)
+    assert finished.details_json == '{"error_code":"tool_timeout"}'
+
+
+@pytest.mark.req("MK-TOOL-013")
+async def test_a_tool_server_is_registered_again_with_the_next_owner(home: Path) -> None:
+    async def execute(request: ToolRequest, report: Report) -> ToolAnswer:
+        return ToolAnswer(content=(Text(text="a fox"),))
+
+    async with programs(home, CALLS_A_SERVED_TOOL) as sharing:
+        owner, second, third = await closed_owner(sharing)
+        await second.register_tool_server(server_offer(), execute)
+        await owner.close()
+        session_id = await call_a_served_tool(third)
+        records = await read_until(third.follow(session_id), "run_finished")
+
+    assert outcome(records).content == (Text(text="a fox"),)

@@ -14,7 +14,7 @@ import pytest
 from support.agents import LOOK, AgentPeer, codes, events_of, types_of, words
 from support.peers import TRANSPORTS, Peer, open_server
 from support.upstream import chat_stream, starts_then_hangs, upstream
-from support.wire import ask, envelope, new_id
+from support.wire import ask, envelope
 
 pytestmark = pytest.mark.req("MK-TRANS-012")
 
@@ -149,10 +149,3 @@ async def test_a_second_connection_attaches_and_sees_everything(connect: Connect
     await watcher.ask("agent_stop", {}, "agent_stopped")
     await client.hear_until("agent_error")
     assert events_of(watcher.heard) == events_of(client.heard)
-
-
-@pytest.mark.req("MK-TOOL-011")
-async def test_a_tool_server_scope_is_nacked(connect: Connect) -> None:
-    peer = await connect()
-    frames = await peer.ask(envelope("tool_register", stream_id=None, server_id=new_id()))
-    assert codes(frames) == ["not_implemented"]

@@ -243,7 +243,7 @@ REFUSED: list[tuple[JSON, str, set[str]]] = [
     (envelope("agent_status", stream_id=None, session_id=new_id()), "session_not_found", set()),
     (envelope("agent_message", words("Hi"), stream_id=None, session_id=new_id()), "session_not_found", set()),
     (envelope("agent_start", {"model_ref": 7}, stream_id=None, session_id=new_id()), "invalid_request", set()),
-    (envelope("tool_register", stream_id=None, server_id=new_id()), "not_implemented", set()),
+    (envelope("tool_execute", stream_id=None, server_id=new_id()), "not_implemented", set()),
 ]
 
 

@@ -242,6 +242,43 @@ async def test_makai_commands_over_the_socket(tmp_path: Path) -> None:
         assert [frame["text"] for frame in client.of_type("user_text")] == ["first", "second"]
 
 
+async def test_a_waiting_message_is_taken_back_for_every_client_and_never_runs(tmp_path: Path, project: Path) -> None:
+    picture = {"data": "iVBORw0KGgo=", "mime_type": "image/png"}
+    async with serving(tmp_path, ONE_WRITE) as site:
+        session_id = await site.session(cwd=project)
+        client, other = await site.client(session_id, *BOTH), await site.client(session_id, *BOTH)
+        plain = await site.client(session_id)
+        assert await client.ask("send", text="write") == "accepted"
+        asked = (await client.until("approval_pending"))[-1]
+        for text in ("second", "third"):
+            assert await client.ask("send", text=text, delivery="queue", images=[picture]) == "accepted"
+        second, third = [(await other.until("input_accepted"))[-1] for _ in range(2)]
+        await other.say("get_snapshot")
+        details = (await other.until("session_details"))[-1]
+        assert details["waiting"] == [
+            {"input_id": frame["input_id"], "text": text, "delivery": "queue", "images": [picture]}
+            for frame, text in ((second, "second"), (third, "third"))
+        ]
+        assert await plain.ask("withdraw", input_id=second["input_id"]) == "INVALID_COMMAND"
+        assert await client.ask("withdraw", input_id=second["input_id"]) == "accepted"
+        gone = (await other.until("input_withdrawn"))[-1]
+        assert gone == {
+            "type": "input_withdrawn",
+            "input_id": second["input_id"],
+            "event_id": third["event_id"] + 1,
+            "ts": gone["ts"],
+        }
+        assert await other.ask("withdraw", input_id=second["input_id"]) == "INPUT_NOT_WAITING"
+        assert await client.ask("withdraw", input_id=third["input_id"]) == "accepted"
+        assert await client.ask("deny", call_id=asked["call_id"]) == "accepted"
+        await client.until_over()
+        await client.say("get_snapshot")
+        assert (await client.until("session_details"))[-1]["waiting"] == []
+        assert [frame["text"] for frame in client.of_type("user_text")] == ["write"]
+        await plain.until_over()
+        assert "input_withdrawn" not in plain.kinds()
+
+
 @pytest.mark.req("MC-APPR-005", "MC-APPR-006", "MC-APPR-008")
 async def test_calls_are_decided_one_by_one_and_each_only_once(tmp_path: Path, project: Path) -> None:
     async with serving(tmp_path, TWO_PAGES) as site:

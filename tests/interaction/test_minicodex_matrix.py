@@ -1,23 +1,45 @@
-"""Every row of the MiniCodex test matrix on a real WebSocket, with real sessions over SQLite.
+"""Every row of the MiniCodex test matrix on a real WebSocket, with real sessions over SQLite: with makai's own agent,
+and with another process of makai that is driven over the Agent Client Protocol.
 
 Every frame that arrives is checked against the generated schema by `MinicodexClient`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
+from support.driven_makai import HARNESS, add_driven_makai
 from support.minicodex_client import BOTH, JSON, MinicodexClient, logged
-from support.serving import serving
+from support.serving import Site
+from support.serving import serving as serving_harness
 
 from makai.sessions.requests import GetState, ListSessions
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again."
 SLOW = "pace: 5ms\nrepeat: 100000 word "
 WRITES = 'say: I write it.\ntool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
+ENDS = ("turn_done", "run_ended")
+
+
+Serving: TypeAlias = Callable[[Path, str], AbstractAsyncContextManager[Site]]
+
+
+@pytest.fixture(params=["native", HARNESS])
+def serving(request: pytest.FixtureRequest) -> Serving:
+    """Serves sessions whose agent follows a scenario."""
+
+    @asynccontextmanager
+    async def serve(folder: Path, scenario: str) -> AsyncIterator[Site]:
+        if request.param == HARNESS:
+            add_driven_makai(folder, scenario)
+        async with serving_harness(folder, scenario, harness=request.param) as site:
+            yield site
+
+    return serve
 
 
 def statuses(frames: list[JSON]) -> list[str]:
@@ -25,7 +47,7 @@ def statuses(frames: list[JSON]) -> list[str]:
 
 
 @asynccontextmanager
-async def asked_to_write(folder: Path, project: Path) -> AsyncIterator[tuple[MinicodexClient, JSON]]:
+async def asked_to_write(serving: Serving, folder: Path, project: Path) -> AsyncIterator[tuple[MinicodexClient, JSON]]:
     """A client whose model wants to write, and the question."""
     async with serving(folder, WRITES) as site:
         client = await site.client(await site.session(cwd=project))
@@ -34,7 +56,9 @@ async def asked_to_write(folder: Path, project: Path) -> AsyncIterator[tuple[Min
 
 
 @pytest.mark.req("MC-CMD-001", "MC-EVT-001", "MC-EVT-002", "MC-EVT-003")
-async def test_a_fresh_connection_without_a_session_gets_a_new_one_and_hello_welcome_snapshot(tmp_path: Path) -> None:
+async def test_a_fresh_connection_without_a_session_gets_a_new_one_and_hello_welcome_snapshot(
+    serving: Serving, tmp_path: Path
+) -> None:
     async with serving(tmp_path, HELLO) as site:
         session_id = await site.session()
         client = await site.connect(session_id)
@@ -53,7 +77,7 @@ async def test_a_fresh_connection_without_a_session_gets_a_new_one_and_hello_wel
         assert client.frames == [{"type": "accepted"}, welcome, welcome | shown]
 
 
-async def test_an_address_without_a_session_leads_to_a_new_one(tmp_path: Path) -> None:
+async def test_an_address_without_a_session_leads_to_a_new_one(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         client = await site.connect()
         snapshot = await client.hello()
@@ -63,7 +87,7 @@ async def test_an_address_without_a_session_leads_to_a_new_one(tmp_path: Path) -
 
 
 @pytest.mark.req("MC-RUN-001", "MC-RUN-002", "MC-RUN-004", "MC-CMD-006", "MC-ENV-005")
-async def test_a_message_is_accepted_answered_finished_and_done(tmp_path: Path) -> None:
+async def test_a_message_is_accepted_answered_finished_and_done(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         client = await site.client(await site.session())
         assert await client.ask("send", text="hi") == "accepted"
@@ -80,8 +104,8 @@ async def test_a_message_is_accepted_answered_finished_and_done(tmp_path: Path) 
 
 
 @pytest.mark.req("MC-APPR-001", "MC-APPR-002", "MC-RUN-003", "MC-EVT-007", "MC-EVT-008")
-async def test_a_tool_is_asked_for_approved_and_run_once(tmp_path: Path, project: Path) -> None:
-    async with asked_to_write(tmp_path, project) as (client, asked):
+async def test_a_tool_is_asked_for_approved_and_run_once(serving: Serving, tmp_path: Path, project: Path) -> None:
+    async with asked_to_write(serving, tmp_path, project) as (client, asked):
         assert not (project / "made").exists()
         assert await client.ask("approve", call_id=asked["call_id"]) == "accepted"
         heard = await client.until_over()
@@ -96,8 +120,8 @@ async def test_a_tool_is_asked_for_approved_and_run_once(tmp_path: Path, project
 
 
 @pytest.mark.req("MC-APPR-003")
-async def test_a_denied_tool_is_not_run_and_the_run_goes_on(tmp_path: Path, project: Path) -> None:
-    async with asked_to_write(tmp_path, project) as (client, asked):
+async def test_a_denied_tool_is_not_run_and_the_run_goes_on(serving: Serving, tmp_path: Path, project: Path) -> None:
+    async with asked_to_write(serving, tmp_path, project) as (client, asked):
         assert await client.ask("deny", call_id=asked["call_id"]) == "accepted"
         heard = await client.until_over()
         assert [frame["decision"] for frame in heard if frame["type"] == "approval_decision"] == ["deny_continue"]
@@ -106,7 +130,7 @@ async def test_a_denied_tool_is_not_run_and_the_run_goes_on(tmp_path: Path, proj
 
 
 @pytest.mark.req("MC-RUN-008", "MC-RUN-009")
-async def test_an_abort_comes_as_aborting_error_finished_and_done(tmp_path: Path) -> None:
+async def test_an_abort_comes_as_aborting_error_finished_and_done(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, SLOW) as site:
         client = await site.client(await site.session(), "streaming")
         await client.ask("send", text="count")
@@ -114,15 +138,64 @@ async def test_an_abort_comes_as_aborting_error_finished_and_done(tmp_path: Path
         assert await client.ask("abort") == "accepted"
         heard = await client.until("turn_done")
         order = [frame for frame in heard if frame["type"] in ("run_status", "error", "turn_done", "assistant_text")]
-        assert [frame["type"] for frame in order] == ["run_status", "error", "run_status", "turn_done"]
+        assert [frame["type"] for frame in order] == [
+            "assistant_text",
+            "run_status",
+            "error",
+            "run_status",
+            "turn_done",
+        ]
         assert statuses(order) == ["aborting", "finished"]
-        assert (order[1]["code"], order[1]["run_id"]) == ("ABORTED", run_id)
+        assert (order[2]["code"], order[2]["run_id"]) == ("ABORTED", run_id)
         assert await client.ask("send", text="and now?") == "accepted"
 
 
+@pytest.mark.req("MC-RUN-009", "MC-RESUME-001", "MC-EVT-006")
+async def test_every_client_has_the_words_of_an_aborted_answer_live_replayed_and_after_a_restart(
+    serving: Serving,
+    tmp_path: Path,
+) -> None:
+    forms = {"plain": (), "streaming": ("streaming",), "makai": ("makai.1",), "both": BOTH}
+    live: dict[str, list[JSON]] = {}
+    async with serving(tmp_path, SLOW) as site:
+        session_id = await site.session()
+        clients = {name: await site.client(session_id, *names) for name, names in forms.items()}
+        await clients["both"].ask("send", text="count")
+        await clients["both"].until("assistant_text_delta")
+        await clients["plain"].ask("abort")
+        for name, client in clients.items():
+            await client.until("turn_done")
+            live[name] = logged(client.frames)
+        said = "".join(frame["text"] for frame in live["both"] if frame["type"] == "assistant_text_delta")
+        assert said.startswith("word")
+        for frames in live.values():
+            assert [frame["text"] for frame in frames if frame["type"] == "assistant_text"] == [said]
+        shown = [await again(site, session_id, names, live[name]) for name, names in forms.items()]
+    async with serving(tmp_path, SLOW) as site:
+        assert [await again(site, session_id, names, live[name]) for name, names in forms.items()] == shown
+        assert shown[0] == [{"type": "user_text", "text": "count"}, {"type": "assistant_text", "text": said}]
+        marks = [(item["text"], item.get("broken_off")) for item in shown[3] if item["type"] == "assistant_text"]
+        assert marks == [(said, True)]
+        _, exported = await site.ask("GET", f"/api/sessions/{session_id}/export?format=md")
+        assert f"{said.strip()}\n\n*(broken off here)*" in exported
+
+
+async def again(site: Site, session_id: str, names: tuple[str, ...], live: list[JSON]) -> list[JSON]:
+    """The transcript for a client that comes now; a replay of the log repeats what was heard `live`."""
+    reader = await site.client(session_id, *names)
+    (snapshot,) = reader.of_type("snapshot")
+    reader.frames.clear()
+    assert await reader.resume(0) == "accepted"
+    await reader.until("turn_done")
+    assert logged(reader.frames) == live
+    await reader.close()
+    transcript: list[JSON] = snapshot["transcript"]
+    return transcript
+
+
 @pytest.mark.req("MC-APPR-004", "MC-RUN-008")
-async def test_an_abort_denies_what_was_pending_first(tmp_path: Path, project: Path) -> None:
-    async with asked_to_write(tmp_path, project) as (client, asked):
+async def test_an_abort_denies_what_was_pending_first(serving: Serving, tmp_path: Path, project: Path) -> None:
+    async with asked_to_write(serving, tmp_path, project) as (client, asked):
         await client.ask("abort")
         heard = await client.until("turn_done")
         assert [frame["type"] for frame in heard] == [
@@ -135,7 +208,9 @@ async def test_an_abort_denies_what_was_pending_first(tmp_path: Path, project: P
 
 @pytest.mark.req("MC-RESUME-001", "MC-RESUME-002", "MC-ENV-006")
 @pytest.mark.parametrize("capabilities", [(), BOTH], ids=["document", "makai.1"])
-async def test_a_resume_repeats_what_was_sent(tmp_path: Path, project: Path, capabilities: tuple[str, ...]) -> None:
+async def test_a_resume_repeats_what_was_sent(
+    serving: Serving, tmp_path: Path, project: Path, capabilities: tuple[str, ...]
+) -> None:
     async with serving(tmp_path, f"think: Hm.\n{WRITES}") as site:
         session_id = await site.session(cwd=project)
         client = await site.client(session_id, *capabilities)
@@ -158,7 +233,9 @@ async def test_a_resume_repeats_what_was_sent(tmp_path: Path, project: Path, cap
 
 
 @pytest.mark.req("MC-RESUME-001")
-async def test_a_client_that_comes_back_in_the_middle_of_a_run_misses_and_repeats_nothing(tmp_path: Path) -> None:
+async def test_a_client_that_comes_back_in_the_middle_of_a_run_misses_and_repeats_nothing(
+    serving: Serving, tmp_path: Path
+) -> None:
     async with serving(tmp_path, "pace: 1ms\nrepeat: 300 word ") as site:
         session_id = await site.session()
         witness = await site.client(session_id, *BOTH)
@@ -167,19 +244,27 @@ async def test_a_client_that_comes_back_in_the_middle_of_a_run_misses_and_repeat
         received: list[JSON] = []
         for _ in range(10):
             for _ in range(5):
-                await client.hear()
+                if not has_ended(client):  # a busy machine can be slower than the model
+                    await client.hear()
             received += logged(client.frames)
             client.drop()
             client = await site.connect(session_id, *BOTH)
             assert await client.resume(received[-1]["event_id"] if received else 0) == "accepted"
-        await client.until_over()
+            if has_ended(client) or any(frame["type"] in ENDS for frame in received):
+                break
+        else:
+            await client.until_over()
         received += logged(client.frames)
         await witness.until_over()
         assert received == logged(witness.frames)
 
 
+def has_ended(client: MinicodexClient) -> bool:
+    return any(frame["type"] in ENDS for frame in client.frames)
+
+
 @pytest.mark.req("MC-RUN-011", "MC-ENV-006", "MC-ENV-007", "MC-RUN-006")
-async def test_two_clients_see_the_same_and_only_the_asker_is_answered(tmp_path: Path) -> None:
+async def test_two_clients_see_the_same_and_only_the_asker_is_answered(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         session_id = await site.session()
         first, second = await site.client(session_id), await site.client(session_id)
@@ -200,7 +285,9 @@ async def test_two_clients_see_the_same_and_only_the_asker_is_answered(tmp_path:
 
 
 @pytest.mark.req("MC-RUN-006")
-async def test_a_repeated_message_is_ignored_after_a_reconnect_and_after_a_restart(tmp_path: Path) -> None:
+async def test_a_repeated_message_is_ignored_after_a_reconnect_and_after_a_restart(
+    serving: Serving, tmp_path: Path
+) -> None:
     async def repeat(client: MinicodexClient) -> int:
         assert await client.ask("send", text="hi", client_msg_id="m-1") == "accepted"
         await client.say("get_snapshot")
@@ -223,7 +310,7 @@ async def test_a_repeated_message_is_ignored_after_a_reconnect_and_after_a_resta
 
 
 @pytest.mark.req("MC-RUN-007")
-async def test_a_failed_run_says_why_to_everyone_and_the_next_one_goes(tmp_path: Path) -> None:
+async def test_a_failed_run_says_why_to_everyone_and_the_next_one_goes(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, "fail: rate_limited Slow down, please.\n---\nsay: Better.") as site:
         session_id = await site.session()
         first, second = await site.client(session_id), await site.client(session_id)
@@ -231,13 +318,15 @@ async def test_a_failed_run_says_why_to_everyone_and_the_next_one_goes(tmp_path:
         for client in (first, second):
             await client.until("error")
             assert statuses(client.frames) == ["starting", "running", "error"]
-        assert [frame["code"] for frame in first.of_type("error")] == ["RATE_LIMITED"]
+        (why,) = first.of_type("error")
+        assert why["code"] == ("RATE_LIMITED" if site.harness == "native" else "AGENT_FAILED")
+        assert "Slow down, please." in why["message"]
         assert first.of_type("error") == second.of_type("error")
         assert await second.ask("send", text="again") == "accepted"
         await second.until_over()
 
 
-async def test_abort_and_approval_commands_that_mean_nothing_change_nothing(tmp_path: Path) -> None:
+async def test_abort_and_approval_commands_that_mean_nothing_change_nothing(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, SLOW) as site:
         client = await site.client(await site.session())
         assert await client.ask("abort") == "NOT_RUNNING"

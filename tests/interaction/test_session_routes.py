@@ -55,6 +55,18 @@ async def test_a_session_is_made_listed_shown_and_deleted(tmp_path: Path, projec
         assert (await site.ask("DELETE", f"/api/sessions/{session_id}"))[0] == 404
 
 
+async def test_a_field_of_a_new_session_that_is_null_counts_as_absent(tmp_path: Path) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        names = ("mode", "sandbox", "cwd", "title", "harness", "tool_servers", "demo")
+        status, made = await site.ask(
+            "POST", "/api/sessions", {"model_ref": "scripted/scenario", **dict.fromkeys(names)}
+        )
+        assert status == 201
+        _, shown = await site.ask("GET", f"/api/sessions/{made['session_id']}")
+
+    assert (shown["title"], shown["harness"]) == ("", "native")
+
+
 async def test_the_list_is_paged_without_loss_even_among_sessions_of_one_millisecond(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         made = await asyncio.gather(*(site.session() for _ in range(12)))
@@ -80,11 +92,22 @@ async def test_info_harnesses_and_approvals(tmp_path: Path, project: Path) -> No
         status, info = await site.ask("GET", "/api/info")
         assert status == 200
         caller = {"scope": "admin", "token": "server", "session_id": None}
-        settings = {"version", "default_model_ref", "default_cwd", "default_sandbox", "home_has_models", "demo"}
+        settings = {"version", "default_model_ref", "default_cwd", "default_sandbox", "default_mode", "home_has_models"}
+        settings |= {"demo"}
         assert {name: info.pop(name) for name in caller} == caller
         assert set(info) == settings
         assert info["version"] == __version__
-        assert await site.ask("GET", "/api/harnesses") == (200, {"harnesses": [{"name": "native", "available": True}]})
+        native = {"name": "native", "title": "makai", "available": True, "install": ""}
+        can = [
+            "find its session again after a restart",
+            "take messages while it works",
+            "ask before it acts",
+            "use your MCP servers",
+            "take a thinking level",
+            "promise answers of a JSON Schema",
+        ]
+        shown = native | {"can": can, "cannot": ["show its sub-agents"]}
+        assert await site.ask("GET", "/api/harnesses") == (200, {"harnesses": [shown]})
         assert await site.ask("GET", "/api/approvals") == (200, {"pending": []})
         session_id = await site.session(cwd=project)
         client = await site.client(session_id, *BOTH)

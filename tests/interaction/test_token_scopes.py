@@ -12,7 +12,7 @@ from typing import get_args
 import msgspec
 import pytest
 from support.agents import REF, AgentPeer, words
-from support.live_sessions import decoded
+from support.live_sessions import Desk, decoded
 from support.minicodex_client import BOTH, Ended
 from support.peers import Peer
 from support.sdk import served
@@ -91,7 +91,11 @@ MINICODEX: dict[str, JSON] = {
     "set_title": {"title": "t"},
     "set_model": {"model_ref": "scripted/scripted@echo"},
     "set_mode": {"mode": "plan"},
+    "set_agent": {"agent": "native"},
     "compact": {},
+    "undo": {},
+    "redo": {},
+    "withdraw": {"input_id": "none"},
     "send": {"text": "Hi", "delivery": "queue"},
     "approve": {"call_id": "none"},
     "deny": {"call_id": "none"},
@@ -171,6 +175,8 @@ AGENT: dict[str, tuple[JSON, TokenScope]] = {
     "agent_start": ({"resume": True}, "observe"),
     "agent_status": ({}, "observe"),
     "tool_list": ({}, "observe"),
+    "agent_restore": ({"preview": True}, "observe"),
+    "agent_diff": ({}, "observe"),
     "agent_message": (words("Hi"), "prompt"),
     "permission_response": ({"tool_call_id": "none", "decision": "approve"}, "approve"),
     "tool_result": ({"tool_call_id": "none", "content": "x"}, "prompt"),
@@ -223,6 +229,30 @@ def is_forbidden(frame: JSON) -> bool:
     if frame["type"] == "auth_event":
         return bool(payload.get("error", {}).get("code") == "forbidden")
     return bool(frame["type"] == "nack" and payload["error_code"] == "forbidden")
+
+
+WRITES = 'tool: write {"path": "a.txt", "content": "A"}\n---\nsay: Done.'
+
+
+@pytest.mark.parametrize("scope", BOTH_SIDES)
+async def test_a_token_that_may_not_approve_only_sees_what_an_undo_would_do(
+    tmp_path: Path, project: Path, scope: TokenScope
+) -> None:
+    async with asyncio.timeout(DEADLINE_S), serving(tmp_path, WRITES) as site:
+        session_id = await site.session(mode="accept_edits", cwd=project)
+        await Desk(site.sessions, session_id).run("Write it")
+        _, token = await make_token(site.sessions, scope)
+        async with peer_of(site, "websocket", token) as peer:
+            agent = AgentPeer(peer, session_id)
+            await agent.ask("agent_start", {"resume": True}, "agent_started")
+            preview = (await agent.ask("agent_restore", {"preview": True}, "restore_result"))[-1]["payload"]
+            diff = (await agent.ask("agent_diff", {}, "diff_result"))[-1]["payload"]
+            asked = (await agent.ask("agent_restore", {"plan_id": preview["plan_id"]}, "restore_result"))[-1]
+
+    assert diff == {"files": [{"path": f"{project}/a.txt", "new_text": "A"}]}
+    assert preview["files"] == [{"path": f"{project}/a.txt", "kind": "remove", "removed": 1}]
+    assert is_forbidden(asked) == (scope == "prompt")
+    assert (project / "a.txt").exists() == (scope == "prompt")
 
 
 WIDE_BODIES: list[JSON] = [

@@ -36,8 +36,14 @@ from makai.protocols.makai.payloads import StreamRequest
 pytestmark = pytest.mark.req("MK-PROV-001", "MK-PROV-004", "MK-PROV-005", "MK-PROV-007")
 
 OPENAI, MISTRAL = (next(d for d in ALL_DIALECTS if d.provider == provider) for provider in ("openai", "mistral"))
-NO_FIELD_OF_THE_VENDOR = {"StreamRequest.model", "RequestOptions.account"}
-"""Given instead of `model_ref`; and which login to use. Both have tests of their own below."""
+NO_FIELD_OF_THE_VENDOR = {
+    "StreamRequest.model",
+    "RequestOptions.account",
+    "ToolDefinition.permission",
+    "ToolDefinition.read_only",
+}
+"""Given instead of `model_ref`, and which login to use: both have tests of their own below. And what a session needs to
+know about a tool (`test_function_tools.py`)."""
 
 
 @pytest.fixture

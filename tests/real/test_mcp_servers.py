@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import msgspec
 import pytest
 from support.machine import RecordMeasure, slack
@@ -172,7 +173,9 @@ async def behaves(servers: Servers) -> None:
     assert await servers.call("echo", text="hi\u2028there") == text_outcome("hi\u2028there")
     assert await servers.call("add", a=1, b=2) == text_outcome('{"sum":3}')
     assert await servers.call("fail") == text_outcome("no such file", is_error=True)
-    assert await servers.call("refuse") == text_outcome("t: not with these arguments", is_error=True)
+    for code in (types.INVALID_PARAMS, types.CONNECTION_CLOSED):  # a code of the SDK that servers use too
+        refused = await servers.call("refuse", code=code)
+        assert refused == text_outcome("t: not with these arguments", is_error=True)
     picture = (await servers.call("picture")).content
     assert isinstance(picture[0], Image)
     assert picture[1:] == (Text(text="a pixel"), Text(text="the notes"))
@@ -194,7 +197,7 @@ async def test_a_stdio_server_behaves(tmp_path: Path, record_measure: RecordMeas
     record_measure("connect to a stdio server, SDK import included", "none", f"{ready:.2f} s")
     record_measure("close a stdio server", "none", f"{(time.perf_counter() - closing) * 1000:.0f} ms")
     assert returned <= 0.05
-    connecting = ServerStatus(name="t", state="connecting", address=sys.executable)
+    connecting = ServerStatus(name="t", state="connecting", address=python(SERVER).address)
     stopped = msgspec.structs.replace(
         connecting, state="stopped", server_version="makai-test-server 1.2.3", protocol_version="2025-11-25"
     )

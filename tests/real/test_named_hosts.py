@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.egress import HOST, ProxiedCommands, package_server
+from support.machine import open_descriptors
 from support.orphan_trials import Silent, text_of
 from support.places import folder_outside_tmp
 
@@ -215,7 +216,7 @@ async def test_the_end_of_a_command_ends_its_connections_and_leaves_no_descripto
     port = server.sockets[0].getsockname()[1]
     commands = ProxiedCommands(sandbox, folder)
     await commands.run("true", "a.example")  # what is opened once is open now
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     script = f"curl -sSN -p -x $http_proxy http://a.example:{port}/ & sleep 600"
     async with asyncio.timeout(30), server:
         async with commands.started(script, f"a.example:{port}") as (child, _):
@@ -224,7 +225,7 @@ async def test_the_end_of_a_command_ends_its_connections_and_leaves_no_descripto
             await child.wait()
             await ended.wait()
         server.close()
-    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    assert open_descriptors() - before == set()
     assert [task.get_name() for task in asyncio.all_tasks() if "command" in task.get_name()] == []
 
 
@@ -269,7 +270,7 @@ async def test_the_shell_tool_reaches_named_hosts_and_says_which_others_were_ask
 
     (folder / "work").mkdir()
     workspace = Workspace([folder / "work"])
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     async with asyncio.timeout(60), await asyncio.start_server(corporate, "127.0.0.1", 0) as server:
         environ = {"PATH": os.environ["PATH"], "http_proxy": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
         commands = LocalCommands(workspace, confined=confined, resolved=lambda wanted, _: wanted, environ=environ)
@@ -284,4 +285,4 @@ async def test_the_shell_tool_reaches_named_hosts_and_says_which_others_were_ask
     assert asked == [b"CONNECT a.makai.invalid:80 HTTP/1.1", b"GET /x HTTP/1.1"]
     assert "curl: (" in text_of(without)
     assert "internet" not in text_of(without)
-    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the lookup threads keep none; the loop may keep one
+    assert len(open_descriptors() - before) <= 1  # the lookup threads keep none; the loop may keep one

@@ -213,6 +213,69 @@ def test_the_workspace_is_left_as_it_was(site: Site, sandbox: Detection) -> None
     assert sorted(os.listdir(site.root)) == before
 
 
+def test_no_variable_of_a_command_makes_the_sandbox_itself_run_code(site: Site, sandbox: Detection) -> None:
+    """The loader obeys them before the first line of a program runs; one of them makes it write a file."""
+    environ = {"PATH": os.environ["PATH"], "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(site.outside / "loaded")}
+
+    launcher().run(sandbox.wrap(site.policy(), ["true"]), env=environ, cwd=site.root, timeout_s=30)
+    confined = len(list(site.outside.glob("loaded.*")))
+    launcher().run(["true"], env=environ, cwd=site.root, timeout_s=30)
+
+    assert (confined, len(list(site.outside.glob("loaded.*")))) == (0, 1)
+
+
+def test_variables_arrive_as_they_are_and_no_command_line_shows_them(site: Site, sandbox: Detection) -> None:
+    odd = {"EMPTY": "", "LINES": "a\nb=c ", "OPTION": "--bind", "RAW": os.fsdecode(b"\xff"), "KEY": SECRET}
+    script = "env -0; cat /proc/[0-9]*/cmdline"
+    environ = {"PATH": os.environ["PATH"], **odd}
+
+    done = launcher().run(sandbox.wrap(site.policy(), ["sh", "-c", script]), env=environ, cwd=site.root, timeout_s=30)
+
+    words = [os.fsdecode(word) for word in done.stdout.split(b"\0")]
+    assert {name: f"{name}={value}" in words for name, value in odd.items()} == dict.fromkeys(odd, True)
+    assert [word for word in words if SECRET in word] == [f"KEY={SECRET}"]
+
+
+def test_no_variable_becomes_an_option_of_the_sandbox(site: Site, sandbox: Detection) -> None:
+    environ = {"PATH": os.environ["PATH"], "A": "\0".join(("", "--bind", "/", "/"))}
+    attack = ["touch", str(site.outside / "new"), str(site.root / "new")]
+
+    done = launcher().run(sandbox.wrap(site.policy(), attack), env=environ, cwd=site.root, timeout_s=30)
+
+    assert done.returncode != 0
+    assert not any((folder / "new").exists() for folder in (site.outside, site.root))
+
+
+REFUSED_CALLS = {
+    "x86_64": {"mbind": 237, "set_mempolicy": 238, "get_mempolicy": 239, "migrate_pages": 256, "move_pages": 279}
+    | {"sethostname": 170, "setdomainname": 171},
+    "aarch64": {"mbind": 235, "set_mempolicy": 237, "get_mempolicy": 236, "migrate_pages": 238, "move_pages": 239}
+    | {"sethostname": 161, "setdomainname": 162},
+}
+REFUSED_EVERYWHERE = {"set_mempolicy_home_node": 450, "statmount": 457, "listmount": 458, "open_tree_attr": 467} | {
+    "lsm_get_self_attr": 459,
+    "lsm_set_self_attr": 460,
+    "lsm_list_modules": 461,
+}
+UNKNOWN_CALLS = (470, 471, 500, 511, 548, 1000)
+
+
+def test_calls_that_containers_refuse_or_that_are_newer_than_the_filter_do_not_reach_the_kernel(
+    site: Site, sandbox: Detection
+) -> None:
+    refused = REFUSED_CALLS[os.uname().machine] | REFUSED_EVERYWHERE
+    script = (
+        "import ctypes, errno, sys\nlibc = ctypes.CDLL(None, use_errno=True)\nfor number in map(int, sys.argv[1:]):\n"
+        "    libc.syscall(number, *[ctypes.c_long(-1)] * 6)\n    print(errno.errorcode[ctypes.get_errno()])"
+    )
+    numbers = map(str, (*refused.values(), *UNKNOWN_CALLS))
+
+    done = site.run_command(sandbox, ["python3", "-c", script, *numbers])
+
+    found = dict(zip((*refused, *UNKNOWN_CALLS), done.stdout.split(), strict=True))
+    assert found == dict.fromkeys(refused, "EPERM") | dict.fromkeys(UNKNOWN_CALLS, "ENOSYS")
+
+
 def test_a_command_costs_at_most_15_ms_more(site: Site, sandbox: Detection, record_measure: RecordMeasure) -> None:
     """The median of the first batch that keeps the bar, else of the quietest one: others use the same cores."""
     patience = time.monotonic() + PATIENCE_S

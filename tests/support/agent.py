@@ -19,6 +19,8 @@ from makai.core.request import Context, StreamOptions, ToolDefinition
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
+from makai.providers.http import HttpClient, HttpProvider
+from makai.providers.registry import builtin_api
 from makai.providers.scenario import Scenario, parse_scenario
 from makai.providers.scripted import ScriptedProvider
 from makai.tools.base import CallDescription, Tool, ToolContext, ToolKind, ToolOutcome, text_outcome
@@ -104,6 +106,24 @@ class ScriptedModels:
     ) -> AsyncGenerator[StreamEvent, None]:
         request = ProviderRequest(model=self._model, context=context, options=options or StreamOptions())
         return self._provider.stream(request)
+
+
+class HttpModels:
+    """One model behind a real HTTP client."""
+
+    def __init__(self, target: Model, client: HttpClient) -> None:
+        self._model = target
+        self._provider = HttpProvider(builtin_api(target.api), client)
+
+    def resolve(self, name: str | Model | None) -> Model:
+        return self._model
+
+    def stream(
+        self, name: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        return self._provider.stream(
+            ProviderRequest(model=self._model, context=context, options=options or StreamOptions())
+        )
 
 
 class FakeTool:

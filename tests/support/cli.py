@@ -6,18 +6,22 @@ The child gets a home of its own and nothing of the developer's environment.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import signal
 import sys
 import termios
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
+
+from support.terminal_screen import TerminalScreen
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 DEADLINE_S = 60.0
@@ -52,7 +56,12 @@ class Terminal:
         self._process = process
         self._master = master
         self._changed = asyncio.Event()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.screen = ""
+        self.output = ""
+        """Everything that was written to it, with its control sequences."""
+        self.display = TerminalScreen()
+        """What a person sees."""
         asyncio.get_running_loop().add_reader(master, self._read)
 
     def press(self, keys: str) -> None:
@@ -65,15 +74,37 @@ class Terminal:
     async def shows(self, *texts: str) -> None:
         """Wait until each text is on the screen, one after the other, and forget everything up to the last."""
         for text in texts:
-            async with asyncio.timeout(DEADLINE_S):
-                while text not in self.screen:
-                    self._changed.clear()
-                    await self._changed.wait()
+            await self.until(partial(self._has, text))
             self.screen = self.screen.partition(text)[2]
+
+    def _has(self, text: str) -> bool:
+        return text in self.screen
+
+    async def until(self, is_shown: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not is_shown():
+                self._changed.clear()
+                await self._changed.wait()
 
     @property
     def is_running(self) -> bool:
         return self._process.returncode is None
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it echoes and is read line by line, as a shell leaves it to a program."""
+        wanted = termios.ECHO | termios.ICANON | termios.ISIG
+        flags: int = termios.tcgetattr(self._master)[3]
+        return flags & wanted == wanted
+
+    @property
+    def modes(self) -> set[str]:
+        """The private modes that are switched on and are off in a shell, such as 2004 for marked pastes."""
+        switched = re.findall(r"\x1b\[\?(\d+)([hl])", self.output)
+        return {number for number, way in dict(switched).items() if way == "h"} - {"7", "25"}
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     async def ended(self) -> int:
         async with asyncio.timeout(DEADLINE_S):
@@ -85,7 +116,10 @@ class Terminal:
 
     def _read(self) -> None:
         try:
-            self.screen += os.read(self._master, 65536).decode(errors="replace")
+            text = self._decoder.decode(os.read(self._master, 65536))
+            self.output += text
+            self.screen += text
+            self.display.feed(text)
         except OSError:
             asyncio.get_running_loop().remove_reader(self._master)
         self._changed.set()
@@ -137,15 +171,18 @@ class Cli:
                 await process.communicate()
 
     @asynccontextmanager
-    async def on_terminal(self, *arguments: str, environ: Environ = NOTHING) -> AsyncIterator[Terminal]:
-        """A running command whose three streams are one terminal of 80 columns."""
+    async def on_terminal(
+        self, *arguments: str, environ: Environ = NOTHING, cwd: Path | None = None, size: tuple[int, int] = (24, 80)
+    ) -> AsyncIterator[Terminal]:
+        """A running command whose three streams are one terminal of `size` rows and columns."""
         master, slave = os.openpty()
-        termios.tcsetwinsize(slave, (24, 80))
+        termios.tcsetwinsize(slave, size)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-c", _TAKE_TERMINAL, os.ttyname(slave), sys.executable, "-m", "makai"),
             *arguments,
             env={"TERM": "xterm-256color"} | self.environment(environ),
+            cwd=cwd,
             start_new_session=True,
         )
         terminal = Terminal(process, master)

@@ -96,7 +96,8 @@ git: status | status -sb | status --porcelain | log | log --oneline -3 | log -p 
  | rev-parse --show-toplevel | rev-parse --abbrev-ref HEAD | rev-list --count HEAD | merge-base main victim | branch
  | branch -a | branch --list 'v*' | branch -vv | branch --show-current | branch --contains HEAD | tag | tag -l 'v*'
  | remote -v | remote get-url origin
- | config user.name | config --get user.email | config -l --local | describe --tags --always | shortlog -sn HEAD
+ | config --local user.name | config --local --get user.email | config -l --local
+ | describe --tags --always | shortlog -sn HEAD
  | reflog | reflog -2 | stash list | worktree list | for-each-ref --format='%(refname)' | show-ref | count-objects -v
  | check-ignore x | name-rev HEAD | --no-pager log -1 | version | diff-tree HEAD | describe --all | show-branch
 """

@@ -14,13 +14,13 @@ import pytest
 
 from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
-from makai.harness.base import Harness
+from makai.harness.base import SessionHarness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
 from makai.sessions.commands import ApproveCall, DenyCall, Send, UserCommand
 from makai.sessions.log.base import EventLog, Record
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.requests import CreateSession, ReadEvents, Receipt, RunCommand
+from makai.sessions.requests import CreateSession, GetTrust, ReadEvents, Receipt, RunCommand, SetTrust
 from makai.sessions.service import Sessions
 
 WAIT_S = 60.0
@@ -45,7 +45,7 @@ async def owned_sessions(
     log: EventLog | None = None,
     *,
     recover_all: bool = False,
-    harnesses: Sequence[Harness] = (),
+    harnesses: Sequence[SessionHarness] = (),
 ) -> AsyncIterator[OwnedSessions]:
     """The sessions of `folder/makai-home`, over its SQLite log unless another one is given."""
     home = folder / "makai-home"
@@ -133,11 +133,13 @@ async def desk(
     mode: ev.PermissionMode = "ask",
     cwd: Path | None = None,
     terms: ev.SessionTerms | None = None,
+    harness: str = "native",
 ) -> Desk:
     """A client of a new session on the scripted model; with a folder, built-in tools are at hand."""
     wanted = CreateSession(
-        model_ref=SCENARIO_MODEL,
+        model_ref=SCENARIO_MODEL if harness == "native" else "",
         mode=mode,
+        harness=harness,
         cwd=str(cwd) if cwd is not None else None,
         terms=terms or ev.SessionTerms(builtin_tools=cwd is not None),
     )
@@ -178,3 +180,9 @@ async def whole_log(sessions: Sessions, session_id: str) -> list[ev.Logged]:
     while page := await sessions.dispatch(ReadEvents(session_id, events[-1].event_id if events else 0)):
         events += decoded(page)
     return events
+
+
+async def trust_folder(sessions: Sessions, folder: Path) -> None:
+    """Trust a folder with its project files as they are now."""
+    seen = await sessions.dispatch(GetTrust(str(folder)))
+    assert await sessions.dispatch(SetTrust(str(folder), True, seen.digests))

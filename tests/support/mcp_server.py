@@ -140,8 +140,8 @@ class TestServer:
     async def fail(self, *_: Any) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text="no such file")], is_error=True)
 
-    async def refuse(self, *_: Any) -> str:
-        raise MCPError(types.INVALID_PARAMS, "not with these arguments")
+    async def refuse(self, _: Context, arguments: dict[str, Any]) -> str:
+        raise MCPError(arguments.get("code", types.INVALID_PARAMS), "not with these arguments")
 
     async def hang(self, _: Context, arguments: dict[str, Any]) -> str:
         note(arguments["note"], "begun")

@@ -14,7 +14,7 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.usage import Usage
 from makai.protocols.minicodex.server import Limits
-from makai.sessions.commands import Close, SetTerms
+from makai.sessions.commands import Close, SetTerms, SettleRestore
 from support.minicodex import BOTH, JSON, SESSION, Client, Room
 from tools.transcripts import MARKED, renewed
 
@@ -175,6 +175,26 @@ def makai_settings() -> Page:
     page.say("set_model", model_ref="acme/acme-chat@two")
     page.room.trial.do(SetTerms(now=page.room.trial.now, terms=ev.SessionTerms(builtin_tools=True)))
     page.hear(page.client.hear())
+    page.say("set_agent", agent="claude-code", model_ref="sonnet")
+    return page
+
+
+def makai_undo() -> Page:
+    page = Page("makai.1").greeted()
+    for kind, fields in (("undo", {"count": 1, "plan_id": "a642ba14b229a983"}), ("redo", {})):
+        page.say(kind, **fields)
+        file = ev.RestoredFile(path="/home/me/app/greet.py", kind="change", outcome="restored")
+        page.room.trial.do(SettleRestore(now=page.room.trial.now, files=(file,)))
+        page.hear(page.client.hear())
+    return page
+
+
+def makai_withdraw() -> Page:
+    page = Page("makai.1").greeted()
+    page.quietly("send", text="Rename it.")
+    page.say("send", text="And test it.", delivery="queue", client_msg_id="m-2")
+    page.say("withdraw", input_id="input-2")
+    page.say("withdraw", input_id="input-2")
     return page
 
 
@@ -245,6 +265,8 @@ EXAMPLES = {
     "streaming": streaming,
     "signs-of-life": signs_of_life,
     "makai-settings": makai_settings,
+    "makai-undo": makai_undo,
+    "makai-withdraw": makai_withdraw,
     "makai-run": makai_run,
     "makai-more": makai_more,
 }

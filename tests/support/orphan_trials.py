@@ -89,7 +89,7 @@ async def aborted_runs(folder: Path, runs: int, *, seed: int) -> AbortReport:
     slowest = 0.0
     for number in range(runs):
         name = list(WILD_COMMANDS)[number % len(WILD_COMMANDS)]
-        mark = f"makai-{uuid.uuid4().hex}"
+        mark = unique_mark()
         command = {"command": WILD_COMMANDS[name].replace("MARK", mark)}
         call = asyncio.create_task(shell_tool(folder).run(command, Silent()))
         await asyncio.wait([call], timeout=chance.uniform(0, 0.2))
@@ -100,6 +100,11 @@ async def aborted_runs(folder: Path, runs: int, *, seed: int) -> AbortReport:
         assert call.cancelled()
         left += [f"{name}: {process}" for process in processes_with(mark)]
     return AbortReport(runs, left, slowest)
+
+
+def unique_mark() -> str:
+    """A word for `processes_with`, which looks at the whole machine: another run of the same test has another one."""
+    return f"makai-{uuid.uuid4().hex}"
 
 
 def processes_with(mark: str) -> list[str]:

@@ -70,7 +70,7 @@ class FakeServer:
         return request
 
     async def say(self, request: JSON, kind: str, payload: JSON, **fields: Any) -> None:
-        scope = "session_id" if "session_id" in request else "stream_id"
+        scope = next(kind for kind in ("session_id", "server_id", "stream_id") if kind in request)
         number = self._sent[request[scope]] = self._sent.get(request[scope], 0) + 1
         envelope = {
             "type": kind,

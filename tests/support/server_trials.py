@@ -289,6 +289,8 @@ _COMMANDS: list[JSON] = [
     {"type": "set_model", "model_ref": "a/b@c"},
     {"type": "set_title", "title": "t"},
     {"type": "compact", "instructions": "short"},
+    {"type": "undo", "count": 1, "to": None, "plan_id": "p"},
+    {"type": "redo", "count": 2},
 ]
 _WRONG: list[Any] = [True, 7, -1, 1.5, 2**70, [], [[[]]], {}, {"a": 1}, "x" * 2000]
 _STRINGS = ("v", "req_id", "session_id", "run_id", "ts")

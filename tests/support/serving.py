@@ -15,13 +15,14 @@ from aiohttp import web
 
 from makai.core.session_events import PermissionMode
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
+from makai.server.acp_connection import AcpServer
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S
 from makai.server.session_source import SessionSource
 from makai.sessions.service import Sessions
 from makai.transports.guard import Guard, GuardConfig
-from support.live_sessions import desk, scripted_models
+from support.live_sessions import SCENARIO_MODEL, desk, scripted_models
 from support.minicodex_client import BOTH, MinicodexClient
 from support.transports import TOKEN, loopback
 
@@ -48,6 +49,8 @@ class Site:
         makai: MakaiServer,
         clock: Clock,
         routes: Sequence[web.AbstractRoute],
+        harness: str,
+        folder: Path,
     ) -> None:
         self._listening = listening
         self.port = port
@@ -57,13 +60,16 @@ class Site:
         self.makai = makai
         self.clock = clock
         self.routes = routes
+        self.harness = harness
+        self._folder = folder
 
     async def stop(self) -> None:
         await self._listening.aclose()
 
     async def session(self, *, mode: PermissionMode = "ask", cwd: Path | None = None) -> str:
-        """A new session on the scripted model; with a folder, built-in tools are at hand."""
-        return (await desk(self.sessions, mode=mode, cwd=cwd)).session_id
+        """A new session on the scripted model; with a folder, built-in tools are at hand. Other agents need one."""
+        cwd = self._folder if cwd is None and self.harness != "native" else cwd
+        return (await desk(self.sessions, mode=mode, cwd=cwd, harness=self.harness)).session_id
 
     async def connect(
         self,
@@ -138,20 +144,28 @@ async def http_session() -> AsyncIterator[aiohttp.ClientSession]:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, scenario: str, *, limits: Limits = DEFAULT_LIMITS, heartbeat_s: float = HEARTBEAT_S
+    folder: Path,
+    scenario: str,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    heartbeat_s: float = HEARTBEAT_S,
+    acp: bool = False,
+    harness: str = "native",
 ) -> AsyncIterator[Site]:
+    """`harness` runs the sessions that `Site.session` begins."""
     home = folder / "makai-home"
     home.mkdir(mode=0o700, exist_ok=True)
     clock = Clock()
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(scripted_models(folder, scenario))
-        source = SessionSource(models, home, durable=True)
+        source = SessionSource(models, home, durable=True, environ=models.environ)
         stack.push_async_callback(source.close)
-        server = MakaiServer(models, sessions=source.get)
+        server = MakaiServer(models, sessions=source.get, settings=source.settings)
         routes: list[web.AbstractRoute] = []
 
         def app(guard: Guard) -> web.Application:
-            made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s)
+            agent = AcpServer(source.get, models, model=SCENARIO_MODEL).serve if acp else None
+            made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s, acp=agent)
             routes.extend(made.router.routes())
             return made
 
@@ -160,4 +174,4 @@ async def serving(
         http = await stack.enter_async_context(http_session())
         async with asyncio.timeout(60):
             sessions = await source.get()
-        yield Site(listening, port, sessions, http, server, clock, routes)
+        yield Site(listening, port, sessions, http, server, clock, routes, harness, folder)

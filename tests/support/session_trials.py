@@ -14,6 +14,7 @@ from makai.core.usage import Usage
 from makai.sessions.commands import AnyEffect, ApproveCall, Command, Create, Recovered, Report, Send
 from makai.sessions.draft import Decision
 from makai.sessions.engine import decide
+from makai.sessions.open_texts import OpenTexts
 from makai.sessions.state import Run, SessionState, fold
 
 MODEL_REF = "acme/acme-chat@one"
@@ -29,9 +30,11 @@ class Trial:
         self.log: list[ev.Logged] = []
         self.effects: list[AnyEffect] = []
         self.now = 1_000
+        self.open_texts = OpenTexts()
 
     def do(self, command: Command) -> Decision:
-        decision = decide(self.state, command)
+        decision = decide(self.state, command, self.open_texts.broken_off)
+        self.open_texts.take(decision.events)
         self.log.extend(decision.events)
         self.effects.extend(decision.effects)
         self.state = decision.state
@@ -48,6 +51,7 @@ class Trial:
     def restart(self, *, can_resume: bool = True) -> Decision:
         """The server died and is back: all it knows is the log."""
         self.state = fold(self.log)
+        self.open_texts = OpenTexts()
         return self.do(Recovered(now=self.now, can_resume=can_resume))
 
     def create(self) -> Trial:

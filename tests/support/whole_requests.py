@@ -133,6 +133,7 @@ _OPENAI_CHAT = msgspec.structs.replace(
     model="gpt-5.2",
     base_url_variable="OPENAI_BASE_URL",
     key_variable="OPENAI_API_KEY",
+    takes_audio=False,
 )
 ALL_DIALECTS = (*DIALECTS, _OPENAI_CHAT)
 """Chat completions as Mistral and as OpenAI speak them: their quirks differ most."""

@@ -104,6 +104,23 @@ describe("a run", () => {
     ]);
   });
 
+  test("shows the waits for another attempt as one line that changes, and none after the run", () => {
+    const ts = "2026-11-17T00:00:00Z";
+    const wait = (id: number, message: string, ms?: number): ServerMessage => ({
+      ...{ type: "notice", event_id: id, ts, level: "info", code: "rate_limited", message, notice_id: "wait-1" },
+      ...(ms === undefined ? {} : { wait_ms: ms }),
+    });
+    const first = started(wait(1, "Attempt 2 follows.", 4000));
+    const until = Date.parse(ts) + 4000;
+    expect(items(first)).toMatchObject([{ message: "Attempt 2 follows.", until }]);
+    const second = fold(first, [wait(2, "Attempt 3 follows.", 8000)]);
+    expect(items(second)).toMatchObject([{ key: "e1", message: "Attempt 3 follows.", until: until + 4000 }]);
+    expect(items(fold(second, [wait(3, "Attempt 3 was answered.")]))).toMatchObject([
+      { key: "e1", message: "Attempt 3 was answered.", until: null },
+    ]);
+    expect(items(fold(second, [status(3, "finished")]))).toMatchObject([{ message: "Attempt 3 follows.", until: null }]);
+  });
+
   test("says why an answer was cut short", () => {
     const view = started(delta(1, "half"), { type: "turn_done", event_id: 2, stop_reason: "max_tokens" });
     expect(items(view).at(-1)).toMatchObject({ kind: "notice", level: "warning", code: "max_tokens" });
@@ -285,6 +302,17 @@ describe("messages that wait", () => {
     expect([view.waiting.length, view.taken.has("m1")]).toEqual([1, true]);
     view = fold(view, [{ type: "user_text", event_id: 2, text: "later", input_id: "i1", client_msg_id: "m1" }]);
     expect([view.waiting.length, items(view).length]).toEqual([0, 1]);
+  });
+
+  test("are gone when they were taken back, and their pictures were there to be edited", () => {
+    const images = [{ data: "AAAA", mime_type: "image/png" }];
+    const accepted = (event_id: number, input_id: string): ServerMessage => ({
+      type: "input_accepted", event_id, input_id, text: input_id, delivery: "queue", client_msg_id: `m-${input_id}`, images,
+    });
+    let view = started(accepted(1, "i1"), accepted(2, "i2"));
+    expect(view.waiting[1]).toEqual({ input_id: "i2", text: "i2", delivery: "queue", client_msg_id: "m-i2", images });
+    view = fold(view, [{ type: "input_withdrawn", event_id: 3, input_id: "i1" }]);
+    expect([view.waiting.map((one) => one.input_id), items(view), view.taken.has("m-i1")]).toEqual([["i2"], [], true]);
   });
 });
 

@@ -41,6 +41,15 @@ describe("markdown", () => {
     }
   });
 
+  test.each([
+    ["2*3*4", "2*3*4"],
+    ["2**10**3 and a*b*c", "2**10**3 and a*b*c"],
+    ["*one*, **two**s and (*three*)", "<em>one</em>, <strong>two</strong>s and (<em>three</em>)"],
+    ["这是**重点**内容", "这是<strong>重点</strong>内容"],
+  ])("shows asterisks inside a word, and reads those around one: %s", (text, shown) => {
+    expect(html(text)).toBe(`<p>${shown}</p>\n`);
+  });
+
   test("opens links in a tab that cannot reach this one", () => {
     expect(html("[docs](https://example.org)")).toContain('rel="noopener noreferrer"');
     expect(html("[docs](https://example.org)")).toContain('target="_blank"');
@@ -77,7 +86,7 @@ describe("markdown", () => {
   test("keeps long lines inside a fence as code", () => {
     const code = "x".repeat(40_000);
     const blocks = renderMarkdown("```js\n" + code + "\n```\n");
-    expect(blocks).toEqual([{ kind: "code", raw: expect.anything(), language: "js", text: code }]);
+    expect(blocks).toEqual([{ kind: "code", raw: expect.anything(), language: "js", info: "js", text: code }]);
   });
 });
 

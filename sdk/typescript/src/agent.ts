@@ -6,15 +6,17 @@
  * does not. After a lost connection the session continues, and `attach` follows it again.
  */
 
-import { messageOf, sessionIdOf, startsOf, toolsOf } from "./agent_requests.js";
+import { mayAct, messageOf, sessionIdOf, startsOf, toolsOf } from "./agent_requests.js";
 import { AgentView, type Heard, RunView } from "./agent_view.js";
 import { usageFrom } from "./answer.js";
 import type { AuthRetry } from "./auth_retry.js";
 import { Callbacks } from "./callbacks.js";
 import type { Connection } from "./connection.js";
 import { newId } from "./envelope.js";
-import { abortedError, MakaiStreamError } from "./errors.js";
+import { abortedError, MakaiStreamError, refused } from "./errors.js";
+import type { Infer, OutputOptions, Schema } from "./schema.js";
 import { SessionLinks } from "./session_link.js";
+import { Limits, TypedOutput } from "./typed_output.js";
 import type {
   AgentFollower,
   AgentRunRequest,
@@ -25,6 +27,7 @@ import type {
   AttachOptions,
   MakaiAgentApi,
 } from "./types.js";
+import type { AgentRestoreResult, FileChange, RestoreOptions } from "./undo_types.js";
 
 /** Events after which a second attempt repeats nothing that the caller has. */
 const NO_CONTENT: ReadonlySet<string> = new Set(["agent_start", "turn_start", "turn_end", "message_start"]);
@@ -39,13 +42,29 @@ export class AgentClient implements MakaiAgentApi {
     this.#links = new SessionLinks(connection);
   }
 
-  async run(request: AgentRunRequest): Promise<AgentRunResponse> {
-    const run = new Run(this.#links, this.retry, request);
-    for await (const _ of run.events());
-    return run.outcome();
+  run<const S extends Schema>(request: AgentRunRequest & OutputOptions<S>): Promise<AgentRunResponse & { output: Infer<S> }>;
+  run(request: AgentRunRequest): Promise<AgentRunResponse>;
+  async run(given: AgentRunRequest & Partial<OutputOptions<Schema>>): Promise<AgentRunResponse> {
+    const { output, output_repairs, ...request } = given;
+    const limits = new Limits(request.options);
+    const ask = async (asked: AgentRunRequest): Promise<AgentRunResponse> => {
+      const run = new Run(this.#links, this.retry, asked);
+      for await (const { event } of run.events()) if (event.type === "turn_start") limits.turns += 1;
+      return run.outcome();
+    };
+    if (output === undefined) return ask(request);
+    const typed = new TypedOutput(output, output_repairs);
+    return typed.answer(typed.asked(request, mayAct(request)), ask, (asked, response, correction) => {
+      const options = response.stop_reason === "max_turns" ? undefined : limits.left(response.usage);
+      if (options === undefined || response.session_id === undefined) return undefined;
+      const { json_schema } = asked.options ?? {};
+      const more = { ...(json_schema !== undefined && { json_schema }), session_id: response.session_id };
+      return { ...asked, messages: [correction], options: { ...options, ...more } };
+    });
   }
 
   stream(request: AgentRunRequest): AgentStream {
+    if ("output" in request) throw refused("a stream has no output: use run");
     return new Stream(new Run(this.#links, this.retry, request));
   }
 
@@ -62,6 +81,26 @@ export class AgentClient implements MakaiAgentApi {
     const { payload } = await this.#links.link(sessionId(session_id)).ask("agent_status", {}, "session_info");
     return { ...payload, usage: usageFrom(payload["usage"]) ?? { input: 0, output: 0 } } as AgentSessionInfo;
   }
+
+  undo(session_id: string, options: RestoreOptions = {}): Promise<AgentRestoreResult> {
+    return this.#restore(session_id, "undo", options);
+  }
+
+  redo(session_id: string, options: RestoreOptions = {}): Promise<AgentRestoreResult> {
+    return this.#restore(session_id, "redo", options);
+  }
+
+  async diff(session_id: string): Promise<FileChange[]> {
+    const { payload } = await this.#links.link(sessionId(session_id)).ask("agent_diff", {}, "diff_result");
+    return payload["files"] as FileChange[];
+  }
+
+  async #restore(session_id: string, direction: "undo" | "redo", options: RestoreOptions): Promise<AgentRestoreResult> {
+    const { count, to, plan_id, preview } = options;
+    const asked = { direction, count, to, plan_id, preview };
+    const { payload } = await this.#links.link(sessionId(session_id)).ask("agent_restore", asked, "restore_result");
+    return payload as unknown as AgentRestoreResult;
+  }
 }
 
 /** One run, with its second attempt after a login. */
@@ -69,6 +108,8 @@ class Run {
   readonly sessionId: string;
   #view: RunView | undefined;
   #started = false;
+  /** An attempt began or found the session; it may have failed before anything was heard of it. */
+  #hasSession = false;
   #content = false;
 
   constructor(
@@ -110,8 +151,9 @@ class Run {
     this.#view = view;
     const aborted = abortOf(signal, (error) => view.fail(error, true));
     try {
-      const isNew = this.request.options?.session_id == null && !this.#started;
+      const isNew = this.request.options?.session_id == null && !this.#hasSession;
       await aborted.or(link.attach(view, startsOf(this.request, isNew)));
+      this.#hasSession = true;
       await aborted.or(link.say(messageOf(this.request), (messageId) => view.said(messageId)));
       for (let heard = await view.next(); heard !== undefined; heard = await view.next()) {
         const again = this.#started && heard.event.type === "agent_start";
@@ -217,5 +259,5 @@ function abortOf(signal: AbortSignal | undefined, onAbort: (error: MakaiStreamEr
 function sessionId(id: string): string {
   const spelled = sessionIdOf(id);
   if (spelled !== undefined) return spelled;
-  throw new MakaiStreamError("a session id has 1 to 256 characters", { kind: "unknown", code: "invalid_request" });
+  throw refused("a session id has 1 to 256 characters");
 }

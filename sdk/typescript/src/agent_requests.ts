@@ -19,11 +19,13 @@ export function sessionIdOf(id: string): string | undefined {
 
 /** How to begin: a session that is not certain to be new is continued, and begun when it does not exist. */
 export function startsOf(request: AgentRunRequest, isNew: boolean): Payload[] {
-  const { model_ref, builtin_tools, cwd, mode, sandbox, title, approval_s } = request;
+  const { model_ref, agent, tool_servers, builtin_tools, cwd, mode, sandbox, title, approval_s } = request;
   const start: Payload = {
-    model_ref,
+    model_ref: model_ref === "" ? undefined : model_ref,
+    agent,
     system_prompt: split(request).system,
     tools: toolsOf(request.tools),
+    tool_servers,
     builtin_tools,
     cwd,
     mode,
@@ -40,9 +42,21 @@ export function messageOf(request: AgentRunRequest): Payload {
   return { messages: split(request).messages, options };
 }
 
+/** Whether a run may do something else than answer in words. */
+export function mayAct({ agent, tools, builtin_tools, tool_servers, options }: AgentRunRequest): boolean {
+  const offered = (tools?.length ?? 0) > 0 || (tool_servers?.length ?? 0) > 0 || builtin_tools === true;
+  return offered || agent !== undefined || options?.session_id != null;
+}
+
 /** What the model is told about the tools. */
 export function toolsOf(tools: readonly AgentTool[] | undefined): ToolDefinition[] | undefined {
-  return tools?.map(({ name, description, parameters_schema_json }) => ({ name, description, parameters_schema_json }));
+  return tools?.map(({ name, description, parameters_schema_json, permission, read_only }) => ({
+    name,
+    description,
+    parameters_schema_json,
+    ...(permission !== undefined && { permission }),
+    ...(read_only !== undefined && { read_only }),
+  }));
 }
 
 /** Instructions and conversation: the protocol takes them apart, `messages` holds both. */

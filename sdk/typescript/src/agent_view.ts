@@ -6,7 +6,7 @@
  * says more about the same end.
  */
 
-import { stringOr, usageFrom } from "./answer.js";
+import { stringOr, usageFrom, warningsFrom } from "./answer.js";
 import type { Callbacks } from "./callbacks.js";
 import { type Envelope, isObject, type Payload } from "./envelope.js";
 import { MakaiAuthError, MakaiStreamError, transportError } from "./errors.js";
@@ -239,5 +239,6 @@ function responseOf(result: Payload, session_id: string): AgentRunResponse {
     ...(typeof stop_reason === "string" && { stop_reason }),
     session_id,
     ...(typeof run_id === "string" && { run_id }),
+    ...warningsFrom(result),
   };
 }

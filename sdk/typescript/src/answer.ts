@@ -31,6 +31,7 @@ export function responseFrom(result: Payload, content: ContentPart[]): Completio
     model_id: model,
     ...(usage && { usage }),
     ...(typeof stopReason === "string" && { stop_reason: stopReason }),
+    ...warningsFrom(result),
   };
 }
 
@@ -69,6 +70,11 @@ export function usageFrom(usage: unknown): UsageSummary | undefined {
     ...(typeof cache_read === "number" && { cache_read }),
     ...(typeof cache_write === "number" && { cache_write }),
   };
+}
+
+/** The warnings of a result, where it has any. */
+export function warningsFrom({ warnings }: Payload): { warnings?: string[] } {
+  return Array.isArray(warnings) ? { warnings: warnings.filter((text) => typeof text === "string") } : {};
 }
 
 export function stringOr(value: unknown, otherwise: string): string {

@@ -1,5 +1,5 @@
 /**
- * The client: one connection and the four surfaces on it.
+ * The client: one connection and the five surfaces on it.
  *
  * In: `MakaiClientOptions`, or an opened channel. Out: a `MakaiClient`.
  */
@@ -11,6 +11,7 @@ import { Connection } from "./connection.js";
 import { MakaiStreamError, transportError } from "./errors.js";
 import { ModelsClient } from "./models.js";
 import { ProviderClient } from "./provider.js";
+import { ToolsClient } from "./tools.js";
 import type { Channel, OpenChannel } from "./transports/channel.js";
 import { openWebSocket } from "./transports/websocket.js";
 import type { MakaiClient, MakaiClientOptions } from "./types.js";
@@ -54,6 +55,7 @@ class Client implements MakaiClient {
   readonly models: ModelsClient;
   readonly agent: AgentClient;
   readonly provider: ProviderClient;
+  readonly tools: ToolsClient;
 
   constructor(
     private readonly connection: Connection,
@@ -66,6 +68,7 @@ class Client implements MakaiClient {
     const retry = new AuthRetry(this.auth.loginForRetry.bind(this.auth), auth.auth_retry_policy);
     this.agent = new AgentClient(connection, retry);
     this.provider = new ProviderClient(connection, retry, this.models);
+    this.tools = new ToolsClient(connection);
   }
 
   /** Say goodbye, fail what is still running with a typed error, and end the process or socket. */

@@ -122,10 +122,10 @@ export class Connection {
     return this.#failure;
   }
 
-  /** Begin a scope: a new one, or that of a session, of which there may be one on this connection. */
+  /** Begin a scope: a new one, or that of a session or tool server, of which there may be one on this connection. */
   open(kind: ScopeKind, listener: ScopeListener, id?: string): Scope {
     const scope = new Scope(this, kind, listener, id);
-    if (this.#failure === undefined) this.#scopes.set(scope.id, scope);
+    if (this.#failure === undefined) this.#scopes.set(keyOf(scope.kind, scope.id), scope);
     else listener.lost(this.#failure);
     return scope;
   }
@@ -158,7 +158,7 @@ export class Connection {
       for (const scope of [...this.#scopes.values()]) scope.unread(error);
       return;
     }
-    const scope = this.#scopes.get(inbound.scopeId);
+    const scope = this.#scopes.get(keyOf(inbound.scopeKind, inbound.scopeId));
     if (scope === undefined || !scope.accepts(inbound.sequence)) return;
     const whole = this.#reassembly.add(inbound);
     if (whole !== undefined) scope.deliver(whole, frame.length);
@@ -188,6 +188,11 @@ export class Connection {
   }
 
   forget(scope: Scope): void {
-    this.#scopes.delete(scope.id);
+    this.#scopes.delete(keyOf(scope.kind, scope.id));
   }
+}
+
+/** A session and a tool server may have the same id. */
+function keyOf(kind: ScopeKind, id: string): string {
+  return `${kind} ${id}`;
 }

@@ -55,6 +55,11 @@ export class MakaiStreamError extends MakaiFailure {
   }
 }
 
+/** The caller asked for something that cannot be done. */
+export function refused(message: string, cause?: unknown): MakaiStreamError {
+  return new MakaiStreamError(message, { kind: "unknown", code: "invalid_request", cause });
+}
+
 const AUTH_CODES: ReadonlySet<string> = new Set(["auth_required", "auth_expired", "auth_refresh_failed"]);
 const UPSTREAM_CODES: ReadonlySet<string> = new Set([
   "provider_error",

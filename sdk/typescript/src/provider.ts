@@ -10,16 +10,22 @@ import { messageEnd, messageStart, responseFrom, streamFailure } from "./answer.
 import type { AuthRetry } from "./auth_retry.js";
 import type { Connection } from "./connection.js";
 import type { Payload } from "./envelope.js";
-import { MakaiAuthError } from "./errors.js";
+import { MakaiAuthError, refused } from "./errors.js";
 import { Exchange } from "./exchange.js";
 import { Reconstruction } from "./reconstruct.js";
+import type { Infer, OutputOptions, Schema } from "./schema.js";
+import { callTools } from "./tool.js";
+import { TypedOutput } from "./typed_output.js";
 import type {
+  AgentTool,
+  ChatMessage,
   CompletionResponse,
   MakaiProviderApi,
   ModelDescriptor,
   ProviderCompleteRequest,
   ProviderStream,
   ProviderStreamEvent,
+  ToolDefinition,
 } from "./types.js";
 
 /** Where to look a ref up without asking the server. */
@@ -34,12 +40,36 @@ export class ProviderClient implements MakaiProviderApi {
     private readonly models: KnownModels,
   ) {}
 
-  complete(request: ProviderCompleteRequest): Promise<CompletionResponse> {
-    return this.retry.run(request, () => completeOnce(this.connection, request));
+  complete<const S extends Schema>(
+    request: ProviderCompleteRequest & OutputOptions<S>,
+  ): Promise<CompletionResponse & { output: Infer<S> }>;
+  complete(request: ProviderCompleteRequest): Promise<CompletionResponse>;
+  async complete(given: ProviderCompleteRequest & Partial<OutputOptions<Schema>>): Promise<CompletionResponse> {
+    const { output, output_repairs, ...request } = given;
+    const ask = (asked: ProviderCompleteRequest): Promise<CompletionResponse> =>
+      this.retry.run(asked, () => completeOnce(this.connection, asked));
+    if (output === undefined) return ask(request);
+    if (request.tools !== undefined && request.tools.length > 0) {
+      throw refused("an output beside tools is for agents: use agent.run");
+    }
+    const typed = new TypedOutput(output, output_repairs);
+    return typed.answer(typed.asked(request, false), ask, (asked, response, correction) => ({
+      ...asked,
+      messages: [...asked.messages, response.message, correction],
+    }));
   }
 
   stream(request: ProviderCompleteRequest): ProviderStream {
+    if ("output" in request) throw refused("a stream has no output: use complete");
     return new Stream(this.connection, this.retry, this.models, request);
+  }
+
+  call_tools(
+    response: CompletionResponse,
+    tools: readonly AgentTool[],
+    { signal }: { signal?: AbortSignal } = {},
+  ): Promise<ChatMessage[]> {
+    return callTools(response, tools, signal);
   }
 }
 
@@ -154,12 +184,17 @@ function errorEvent(payload: Payload): ProviderStreamEvent {
   return { type: "error", message: failure.message, ...(failure.code !== undefined && { code: failure.code }) };
 }
 
+/** A model sees what a tool is, not who carries it out. */
+function definitionsOf(tools: readonly ToolDefinition[] | undefined): ToolDefinition[] | undefined {
+  return tools?.map(({ name, description, parameters_schema_json }) => ({ name, description, parameters_schema_json }));
+}
+
 /** What is sent of a request. The retry policy and the signal are the client's own business. */
 function requestPayload(request: ProviderCompleteRequest): Payload {
   const { auth_retry_policy: _, ...options } = request.options ?? {};
   return {
     model_ref: request.model_ref,
-    context: { messages: request.messages, tools: request.tools },
+    context: { messages: request.messages, tools: definitionsOf(request.tools) },
     options,
   };
 }

@@ -6,7 +6,10 @@
  * and for agents `execute` on tools, permissions, limits, and what a session works with.
  */
 
+import type { Infer, OutputOptions, Schema } from "./schema.js";
+import type { MakaiToolsApi } from "./tool_types.js";
 import type { WebSocketConstructor } from "./transports/websocket.js";
+import type { FileChange, MakaiUndoApi } from "./undo_types.js";
 
 export type ProviderId = string;
 
@@ -208,6 +211,10 @@ export interface ToolCallContext {
  */
 export interface AgentTool extends ToolDefinition {
   execute?: (args: Record<string, any>, context: ToolCallContext) => unknown;
+  /** "ask": a person decides each call of an agent that no rule allows. Default: "allow". */
+  permission?: "allow" | "ask";
+  /** It changes nothing, so it may also be called in plan mode when it asks. */
+  read_only?: boolean;
 }
 
 /** Servers also accept the former name of "never_ask", "full_access"; they never send it. */
@@ -224,6 +231,8 @@ export interface Confinement {
   /** Further folders that may be written. */
   folders?: string[];
   unsandboxed?: boolean;
+  /** It runs in a terminal of the session's editor, which no sandbox confines. */
+  terminal?: boolean;
 }
 
 /** A rule that a decision for more than one call may set. */
@@ -245,7 +254,7 @@ export interface PermissionRequest {
   digest: string;
   title?: string;
   /** What the call would change; a new file has no `old_text`. */
-  diffs?: { path: string; old_text?: string; new_text: string }[];
+  diffs?: FileChange[];
   /** When the question is answered "no" without anybody, as Unix time. */
   deadline_ms?: number;
   /** The rule that "session" or "always" sets by default; without it a decision counts once. */
@@ -284,11 +293,16 @@ export interface AgentRunOptions extends RunOptions {
 
 /** One agent run. What follows `signal` describes the session, whose first run sets it. */
 export interface AgentRunRequest {
+  /** With `agent`, one of that agent's models, or "" for the one that it chooses. */
   model_ref: string;
+  /** Another agent than makai's own, for a new session: its name, such as "gemini", or "acp:" and a command line. */
+  agent?: string;
   /** What follows the last assistant message is said to the agent; the session remembers the rest itself. */
   messages: ChatMessage[];
   /** Not given: an existing session keeps its tools; the client that declared those carries them out. */
   tools?: AgentTool[];
+  /** Ids of programs that serve tools (`client.tools.serve`). Not given: an existing session keeps those it has. */
+  tool_servers?: string[];
   options?: AgentRunOptions;
   /** Without it the decision is left to other clients of the session, until the deadline. */
   on_permission_request?: PermissionHandler;
@@ -326,6 +340,8 @@ export interface CompletionResponse {
   api: ApiId;
   model_id: string;
   stop_reason?: StopReason;
+  /** What you should know about this answer, such as which options the vendor does not take. */
+  warnings?: string[];
 }
 
 /** The newest answer of a run, with the usage of all its turns. */
@@ -393,6 +409,8 @@ export interface AgentSessionInfo {
   title?: string;
   cwd?: string;
   run_id?: string;
+  /** Its id for REST, `/ws` and `makai sessions`, where that is not `session_id`: of a session you named yourself. */
+  log_id?: string;
 }
 
 /** The events of one answer. It can be iterated once; the request is sent when iteration begins. */
@@ -419,7 +437,8 @@ export interface MakaiModelsApi {
   resolve(request: ResolveModelRequest): Promise<ResolveModelResponse>;
 }
 
-export interface MakaiAgentApi {
+export interface MakaiAgentApi extends MakaiUndoApi {
+  run<const S extends Schema>(request: AgentRunRequest & OutputOptions<S>): Promise<AgentRunResponse & { output: Infer<S> }>;
   run(request: AgentRunRequest): Promise<AgentRunResponse>;
   stream(request: AgentRunRequest): AgentStream;
   /** Follow a session and all its runs, also those of other clients, until the loop is left. */
@@ -430,8 +449,21 @@ export interface MakaiAgentApi {
 }
 
 export interface MakaiProviderApi {
+  /** `output` is for answers in words: an agent is for a typed answer after calls of tools. */
+  complete<const S extends Schema>(
+    request: ProviderCompleteRequest & OutputOptions<S>,
+  ): Promise<ProviderCompleteResponse & { output: Infer<S> }>;
   complete(request: ProviderCompleteRequest): Promise<ProviderCompleteResponse>;
   stream(request: ProviderCompleteRequest): ProviderStream;
+  /**
+   * Carry out the tool calls of an answer, all at once: ask again with `[...messages, response.message, ...results]`.
+   * Arguments are checked first, and what fails is a result too. No permission is asked for here.
+   */
+  call_tools(
+    response: CompletionResponse,
+    tools: readonly AgentTool[],
+    options?: { signal?: AbortSignal },
+  ): Promise<ChatMessage[]>;
 }
 
 export interface MakaiClient {
@@ -439,6 +471,7 @@ export interface MakaiClient {
   models: MakaiModelsApi;
   agent: MakaiAgentApi;
   provider: MakaiProviderApi;
+  tools: MakaiToolsApi;
   close(): Promise<void>;
 }
 
@@ -449,7 +482,7 @@ export interface MakaiClientOptions {
     /** Used by `auth.login` and by the login of "auto_once". */
     handlers?: AuthFlowHandlers;
   };
-  /** A running server, `ws://host:port/v1/makai`. Without it a `makai` process is started (Node only). */
+  /** A running server, `ws://host:port`; a missing path is /v1/makai. Without it a `makai` process is started (Node only). */
   url?: string;
   /** The server's token, with `url`. */
   token?: string;

@@ -44,10 +44,11 @@ class Stage {
     this.server.say(request, "agent_event", { event, run_id, ...more });
   }
 
-  settle(message: Envelope): void {
+  settle(message: Envelope, more: Payload = {}): void {
     this.event(message, { type: "agent_end", stop_reason: "end_turn", usage: { input: 1, output: 2 } });
     const content = [{ type: "text", text: "Done." }];
-    this.server.reply(message, "agent_result", { message: { role: "assistant", content }, run_id: RUN, usage: {} });
+    const result = { message: { role: "assistant", content }, run_id: RUN, usage: {}, ...more };
+    this.server.reply(message, "agent_result", result);
   }
 
   async letGo(): Promise<Payload> {
@@ -73,6 +74,15 @@ test("a session is let go of after each run, and counted from one again", async 
     assert.deepEqual(message.payload, { messages: [{ role: "user", content: "Hi" }], options: {} });
     assert.deepEqual(await stage.letGo(), { detach: true });
   }
+});
+
+test("a run has the warnings of its result", async () => {
+  const stage = new Stage();
+  const run = stage.run();
+  await stage.start();
+  stage.settle(await stage.message(), { warnings: ["acme does not take `stop`."] });
+
+  assert.deepEqual((await run).warnings, ["acme does not take `stop`."]);
 });
 
 test("a run that waited for its session lets go of it too", async () => {
@@ -101,6 +111,18 @@ test("a named session that does not exist is begun", async () => {
   await run;
 
   assert.deepEqual([start.sequence, start.payload["resume"]], [1, undefined]);
+});
+
+test("another agent is named when its session is begun, with one of its models or none", async () => {
+  for (const [model_ref, sent] of [["", undefined], ["flash", "flash"]] as const) {
+    const stage = new Stage();
+    const run = stage.run({ agent: "gemini", model_ref, options: {} });
+    const start = await stage.start();
+    stage.settle(await stage.message());
+    await run;
+
+    assert.deepEqual([start.payload["agent"], start.payload["model_ref"]], ["gemini", sent]);
+  }
 });
 
 test("a busy session is left alone", async () => {

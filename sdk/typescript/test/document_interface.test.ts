@@ -119,6 +119,8 @@ test(`the package exports what the document names, and its types fit ${req("MK-T
     "ModelRefError",
     "createMakaiClient",
     "parseModelRef",
+    "tool",
+    "withJsonSchema",
   ]);
 });
 

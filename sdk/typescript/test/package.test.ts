@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { packageFile } from "./support/package_files.js";
 import { req } from "./support/req.js";
 
-const NAMES = ["MakaiAuthError", "MakaiStreamError", "ModelRefError", "createMakaiClient", "parseModelRef"];
+const NAMES = ["MakaiAuthError", "MakaiStreamError", "ModelRefError", "createMakaiClient", "parseModelRef", "tool", "withJsonSchema"];
 
 test("it can be imported and required by its name", async () => {
   const name = "makai";

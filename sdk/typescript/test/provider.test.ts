@@ -88,6 +88,25 @@ test(`a stream is its events and one message_end, the last ${req("MK-TSSDK-008")
   );
 });
 
+test("an answer has the warnings of its result, whole and as a stream", async () => {
+  const server = new FakeServer();
+  const client = await server.client();
+  const result = { ...ABOUT, content: [], stop_reason: "end_turn", usage: {}, warnings: ["acme does not take `stop`."] };
+  const whole = client.provider.complete(REQUEST);
+  const first = await server.next("complete_request");
+  server.ack(first);
+  server.reply(first, "result", result);
+  const stream = client.provider.stream(REQUEST);
+  const events = collect(stream);
+  const second = await server.next("stream_request");
+  textStream(server, second);
+  server.reply(second, "result", result);
+  await events;
+
+  assert.deepEqual((await whole).warnings, ["acme does not take `stop`."]);
+  assert.deepEqual(stream.response?.warnings, ["acme does not take `stop`."]);
+});
+
 test(`message_start names the model that the ack names ${req("MK-SDK-024")}`, async () => {
   const server = new FakeServer();
   const client = await server.client();

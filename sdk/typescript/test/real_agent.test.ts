@@ -113,6 +113,25 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
       assert.deepEqual([status.status, status.usage.input, status.model_ref], ["idle", 6, MODEL_REF]);
     });
 
+    test("undo does what its preview said, and redo takes it back", async () => {
+      const agent = (await client()).agent;
+      const cwd = mkdtempSync(join(tmpdir(), "makai-undo-"));
+      ends.push(() => rmSync(cwd, { recursive: true }));
+      const file = join(cwd, "a.txt");
+      const run = await agent.run({ ...asked("write"), builtin_tools: true, cwd, mode: "accept_edits", options: { max_turns: 1 } });
+      const { session_id = "" } = run;
+      const plan = await agent.undo(session_id, { preview: true });
+
+      assert.deepEqual(await agent.diff(session_id), [{ path: file, new_text: "A" }]);
+      assert.deepEqual([plan.restored, plan.files], [false, [{ path: file, kind: "remove", removed: 1 }]]);
+      assert.equal(facts(await failureOf(agent.undo(session_id, { plan_id: "another" })))["kind"], "unknown");
+      assert.equal(existsSync(file), true);
+      assert.deepEqual(await agent.undo(session_id, { plan_id: plan.plan_id }), { ...plan, restored: true });
+      assert.equal(existsSync(file), false);
+      assert.equal((await agent.redo(session_id)).restored, true);
+      assert.equal(existsSync(file), true);
+    });
+
     test("a tool that throws is an error for the model, and the run goes on", async () => {
       const tools = look(async () => {
         throw new RangeError("Storm.");

@@ -135,6 +135,22 @@ test("a WebSocket of the caller's is used, with the token as a second subprotoco
   assert.deepEqual([url, protocols], ["ws://h/v1/makai", ["makai.v1", "makai.token.T"]]);
 });
 
+test("an address without a path is that of the protocol", async () => {
+  const seen: string[] = [];
+  for (const url of ["ws://h:1", "wss://h/", "ws://h?a=b", "ws://h/other", "ws://h/other/?a=/"]) {
+    await (await createMakaiClient({ url, WebSocket: FakeWebSocket })).close();
+    seen.push(FakeWebSocket.last.url);
+  }
+
+  assert.deepEqual(seen, [
+    "ws://h:1/v1/makai",
+    "wss://h/v1/makai",
+    "ws://h/v1/makai?a=b",
+    "ws://h/other",
+    "ws://h/other/?a=/",
+  ]);
+});
+
 test("a server that chose no subprotocol of ours is refused", async () => {
   class Other extends FakeWebSocket {
     override protocol = "";
@@ -153,7 +169,7 @@ test("a refused connection is reported at once, though no close event follows", 
   }
   const error = await failureOf(createMakaiClient({ url: "ws://h/", WebSocket: Refused }));
 
-  assert.equal(facts(error)["message"], "could not connect to ws://h/: HTTP 401");
+  assert.equal(facts(error)["message"], "could not connect to ws://h/v1/makai: HTTP 401");
 });
 
 test("a binary message, and a close by the server, end the connection", async () => {

@@ -12,14 +12,14 @@ from contextlib import aclosing
 import msgspec
 
 from makai.agent.conversation import CHARACTERS_PER_TOKEN, Conversation, estimated_tokens
-from makai.agent.host import Models
+from makai.agent.host import Models, Recorder
 from makai.agent.turn import AnswerRetries, BrokenAnswer, guarded
 from makai.core.content import Text, ToolCall, words_of
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import Done
+from makai.core.stream_events import Done, Keepalive
 from makai.core.usage import Usage
 
 DEFAULT_WINDOW = 128_000
@@ -98,7 +98,7 @@ async def summarised(
     most = min(SUMMARY_TOKENS, options.max_tokens or SUMMARY_TOKENS)
     modest = msgspec.structs.replace(options, max_tokens=most, tool_choice=None, json_schema=None, stop=())
     usage = Usage()
-    while isinstance(message := await _written(models, model, context, modest), BrokenAnswer):
+    while isinstance(message := await _written(models, model, context, modest, retries.recorder), BrokenAnswer):
         usage += message.usage
         if not await retries.wait(message):
             return Summarised(failure=f"the summary failed: {message.error.message}", usage=usage)
@@ -141,13 +141,16 @@ def transcript(messages: Sequence[Message], most_characters: int) -> str:
 
 
 async def _written(
-    models: Models, model: Model, context: Context, options: StreamOptions
+    models: Models, model: Model, context: Context, options: StreamOptions, recorder: Recorder
 ) -> AssistantMessage | BrokenAnswer:
     async with aclosing(guarded(models.stream(model, context, options))) as events:
         async for event in events:
+            if isinstance(event, Keepalive) and event.retry is not None:
+                await recorder.wait(event.code, event.retry)
             if isinstance(event, BrokenAnswer):
                 return event
             if isinstance(event, Done):
+                await recorder.end_wait("answered")
                 return event.message
     return BrokenAnswer(MakaiError("The provider ended without an answer."))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from makai.core.usage import Usage
+from makai.providers.media import Replace, media_of, without_media
 from makai.providers.preparation import NO_RESULT
 
 CHARACTERS_PER_TOKEN = 4
@@ -58,6 +59,19 @@ class Conversation:
         self.messages[:count] = [summary]
         self.places[:count] = [through]
         self._counted_tokens, self._counted = None, 0
+
+    def drop_media(self, replace: Replace) -> bool:
+        """Replace pictures and recordings, but for those of the user's newest message; False when there is none."""
+        newest = max((at for at, each in enumerate(self.messages) if isinstance(each, UserMessage)), default=None)
+        found = [at for at, message in enumerate(self.messages) if at != newest and any(media_of(message))]
+        for at in found:
+            self.messages[at] = without_media(self.messages[at], replace)
+        return bool(found)
+
+    def asks_with_media(self) -> bool:
+        """Whether the newest message of the user has a picture or a recording."""
+        newest = next((each for each in reversed(self.messages) if isinstance(each, UserMessage)), None)
+        return newest is not None and any(media_of(newest))
 
     def tokens(self) -> int:
         """About how long it is: what the provider counted, and an estimate for what came since."""

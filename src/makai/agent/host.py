@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from makai.core import session_events as ev
-from makai.core.content import Text
+from makai.core.content import SessionPart, Text
+from makai.core.durations import duration
 from makai.core.messages import StopReason
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import StreamEvent
+from makai.core.stream_events import Retry, StreamEvent
 from makai.core.usage import Usage
 from makai.tools.base import CallDescription, Tool
 
@@ -55,6 +56,22 @@ class Models(Protocol):
         """Asks the model, by the law of `providers.base.Provider`."""
 
 
+@runtime_checkable
+class CallerModels(Models, Protocol):
+    """Models that can be asked with the keys and addresses of another caller."""
+
+    def for_caller(self, environ: Mapping[str, str]) -> Models:
+        """The same models with these variables over those of this process. It needs no closing."""
+
+
+@runtime_checkable
+class InputModels(Models, Protocol):
+    """Models that know which content they take."""
+
+    def check_input(self, model: str | Model | None, content: str | tuple[SessionPart, ...]) -> None:
+        """Raise `InvalidRequest` for a message with a part that the model is known not to take."""
+
+
 class Recorder:
     """Emits facts and remembers what is open, so that no turn and no call stays open, however a run ends."""
 
@@ -65,6 +82,7 @@ class Recorder:
         self._open_calls: dict[str, bool] = {}
         """Call id -> whether the tool has started."""
         self._warnings: set[ev.Notice] = set()
+        self._wait: _Wait | None = None
 
     async def emit(self, event: ev.SessionEvent) -> None:
         if type(event) in _TRACKED:
@@ -79,12 +97,41 @@ class Recorder:
             self._warnings.add(notice)
         await self.emit(notice)
 
+    @property
+    def is_waiting(self) -> bool:
+        return self._wait is not None
+
+    async def wait(self, code: str, retry: Retry) -> None:
+        """A request waits to be sent again. All waits until `end_wait` are one notice that changes."""
+        if self._wait is None:
+            self._wait = _Wait(f"wait-{self._host.position() + 1}", code, self._host.now())
+        self._wait.retry = retry
+        await self.emit(self._wait.notice(f"Attempt {retry.attempt} follows.", retry.wait_ms))
+
+    async def end_wait(self, end: Literal["answered", "given_up"] | str) -> None:
+        """Nothing is waited for any more; `end` is otherwise why."""
+        if (wait := self._wait) is None or wait.retry is None:
+            return
+        self._wait = None
+        seconds, attempt = duration(self._host.now() - wait.began_at), wait.retry.attempt
+        match end:
+            case "answered":
+                how = f"Attempt {attempt} was answered, after {seconds}."
+            case "given_up":
+                how = f"Given up after {attempt} attempts in {seconds}."
+            case _:
+                how = f"Not asked again: {end}."
+        await self.emit(wait.notice(how))
+
     def reopen(self, call: ev.ToolCalled) -> None:
         """A call that an earlier part of the run logged."""
         self._open_calls[call.call_id] = False
 
     async def close(self, turn_reason: StopReason, why: str, usage: Usage | None = None) -> None:
-        """End the open turn, then every open call; `why` completes "Not run: " and "Interrupted: "."""
+        """End the open turn, then every open call; `why` completes "Not run: " and "Interrupted: ". The wait for
+        another attempt ends with a run that is aborted."""
+        if turn_reason == "aborted":
+            await self.end_wait(why)
         if self._open_turn is not None:
             await self.emit(ev.TurnEnded(turn=self._open_turn, stop_reason=turn_reason, usage=usage or Usage()))
         for call_id, started in tuple(self._open_calls.items()):
@@ -105,6 +152,21 @@ class Recorder:
                 self._open_calls[call_id] = True
             case ev.ToolFinished(call_id=call_id):
                 self._open_calls.pop(call_id, None)
+
+
+class _Wait:
+    """A wait that is reported as one notice."""
+
+    def __init__(self, notice_id: str, code: str, began_at: float) -> None:
+        self._notice_id = notice_id
+        self._code = code
+        self.began_at = began_at
+        self.retry: Retry | None = None
+
+    def notice(self, how: str, wait_ms: int | None = None) -> ev.Notice:
+        reason = self.retry.reason if self.retry is not None else ""
+        message = f"{reason} {how}"
+        return ev.Notice(level="info", code=self._code, message=message, notice_id=self._notice_id, wait_ms=wait_ms)
 
 
 _TRACKED = frozenset({ev.TurnStarted, ev.TurnEnded, ev.ToolCalled, ev.ToolStarted, ev.ToolFinished})

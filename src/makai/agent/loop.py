@@ -23,11 +23,12 @@ from makai.agent.compaction import summarised, summary_message
 from makai.agent.conversation import Conversation, context_tokens
 from makai.agent.host import AgentHost, Decide, Models, Recorder, Toolbox
 from makai.agent.settings import AgentOutcome, AgentSettings, Limit, Standing
-from makai.agent.tool_calls import PreparedCall, RunDenied, ToolCalls
+from makai.agent.tool_calls import CallRepeated, PreparedCall, RunDenied, ToolCalls
 from makai.agent.turn import AnswerRetries, SilenceWatch, TurnAnswer, answer_of
 from makai.aio.cancellation import finish_cleanup
+from makai.catalog.inputs import WORDS, Medium
 from makai.core.content import content_for_model
-from makai.core.errors import ContextOverflow, MakaiError
+from makai.core.errors import ContextOverflow, MakaiError, ProviderError, SessionRefused
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
@@ -35,6 +36,7 @@ from makai.core.session_events import Compacted, Notice, TurnEnded, TurnStarted,
 
 CLEAN_UP_S = 2.0
 """How long the last facts of a cancelled run may take."""
+MAX_SHOWN_ARGUMENTS = 200
 
 
 async def run_agent(
@@ -78,10 +80,15 @@ async def run_compaction(
         return AgentOutcome(stop_reason="error", error=error)
     said = _conversation(conversation, places, host.position())
     keep = settings.keep_tokens or 0
-    retries = AnswerRetries(settings.options.max_retries, host.emit)
-    result = await summarised(
-        models, model, said, settings.options, retries, keep_tokens=keep, instructions=instructions
-    )
+    recorder = Recorder(host)
+    retries = AnswerRetries(settings.options, recorder)
+    try:
+        result = await summarised(
+            models, model, said, settings.options, retries, keep_tokens=keep, instructions=instructions
+        )
+    except asyncio.CancelledError:
+        await finish_cleanup(recorder.close("aborted", "the run was aborted"), CLEAN_UP_S, "the clean-up of a run")
+        raise
     if result.summary is None:
         failure = MakaiError(f"The conversation was not compacted: {result.failure}.")
         return AgentOutcome(stop_reason="error", usage=result.usage, error=failure)
@@ -121,7 +128,7 @@ class _Run:
         self._turn = standing.turns
         self._answers = standing.turns
         self._usage = standing.usage
-        self._retries = AnswerRetries(settings.options.max_retries, recorder.emit)
+        self._retries = AnswerRetries(settings.options, recorder)
         self._compacted_at: int | None = None
         """After how many answers a compaction was last tried."""
 
@@ -133,11 +140,22 @@ class _Run:
         except RunDenied:
             await self._recorder.close("aborted", "the run was ended when another call was denied")
             return AgentOutcome(stop_reason="aborted", usage=self._usage)
+        except CallRepeated as repeated:
+            return AgentOutcome(stop_reason="error", usage=self._usage, error=self._got_stuck(repeated))
         except TimeoutError:
             if not timer.expired():
                 raise
         await self._recorder.close("aborted", "the time of the run was up")
         return await self._stopped_by(limits.out_of_time(self._settings))
+
+    def _got_stuck(self, repeated: CallRepeated) -> MakaiError:
+        call = repeated.call
+        return ProviderError(
+            f"{self._model.id} is stuck. It called {call.name} {repeated.times} times with the same arguments: "
+            f"{call.arguments_json[:MAX_SHOWN_ARGUMENTS]}",
+            provider_id=self._model.provider,
+            hint="Say in other words what to do, or change the model.",
+        )
 
     async def _loop(self) -> AgentOutcome:
         if (problem := limits.price_problem(self._settings, self._model)) is not None:
@@ -164,12 +182,19 @@ class _Run:
                 return outcome
 
     async def _take_steering(self) -> bool:
-        said = self._host.steering()
-        for words in said:
-            await self._recorder.emit(words)
+        """Whether input was read."""
+        has_read = False
+        for words in self._host.steering():
+            try:
+                await self._recorder.emit(words)
+            except SessionRefused as refusal:
+                if refusal.code != "INPUT_NOT_WAITING":
+                    raise
+                continue  # the user took it back in this moment
+            has_read = True
             message = UserMessage(content=content_for_model(words.content))
             self._conversation.add((message,), self._host.position())
-        return bool(said)
+        return has_read
 
     async def _ask(self) -> TurnAnswer:
         tools = await self._tools()
@@ -216,9 +241,32 @@ class _Run:
         too_long = f"The conversation is too long for the model ({broken.error.message})"
         if isinstance(broken.error, ContextOverflow) and await self._compact(too_long):
             return None
+        if broken.blames_input and await self._drop_media():
+            return None
         if await self._retries.wait(broken):
             return None
+        if broken.blames_input and self._conversation.asks_with_media():
+            # The next run finds the message among the earlier ones, and replaces its parts when they are refused again.
+            broken.error.hint = (
+                f"If {self._model.id} takes no pictures or audio, send the message without them or change the model. "
+                "Your next message continues without them."
+            )
         return AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
+
+    async def _drop_media(self) -> bool:
+        """Ask without the pictures and recordings of earlier messages: one that its vendor refuses must not make every
+        later message fail."""
+
+        def words(part: Medium) -> str:
+            return f"[A {WORDS[type(part)][0]} was here ({part.mime_type}). {self._model.id} did not take it.]"
+
+        if not self._conversation.drop_media(words):
+            return False
+        message = (
+            f"{self._model.id} refused the conversation: asking again without its earlier pictures and recordings."
+        )
+        await self._notice("warning", "media_refused", message)
+        return True
 
     async def _notice_silence(self) -> None:
         message = f"{self._model.id} has said nothing for {self._settings.quiet_notice_s:g} s; still waiting."
@@ -242,7 +290,7 @@ class _Run:
         await self._notice("info", "compacting", f"{why}: its older part is being summarised.")
         options = limits.capped(self._settings.options, self._settings, self._usage, self._model)
         keep = self._settings.keep_tokens
-        retries = AnswerRetries(options.max_retries, self._recorder.emit)
+        retries = AnswerRetries(options, self._recorder)
         result = await summarised(self._models, self._model, self._conversation, options, retries, keep_tokens=keep)
         self._usage += result.usage
         if result.summary is None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from makai.core.errors import InvalidRequest, MakaiError
-from makai.core.visible_text import one_line
+from makai.core.visible_text import exact_line
 from makai.tools.file_errors import FileMissing
 from makai.tools.mcp.config import HttpServer, McpConfig, McpServer, parse_mcp_config
 from makai.tools.workspace import Workspace
@@ -22,8 +22,8 @@ from makai.tools.workspace import Workspace
 PROJECT_CONFIG: Final = ".makai/config.toml"
 PROJECT_SERVERS: Final = ".mcp.json"
 TRUSTED_FILES: Final = (PROJECT_CONFIG, PROJECT_SERVERS)
-MAX_FILE_BYTES: Final = 1024 * 1024
-_MAX_COMMAND: Final = 2_000
+MAX_FILE_BYTES: Final = 256 * 1024
+"""What counts is shown whole to the person who trusts it."""
 
 
 def digest_of(data: bytes) -> str:
@@ -61,35 +61,41 @@ def trusted_content(folder: str) -> dict[str, bytes]:
     return found
 
 
-def wanted_by_servers(folder: str) -> list[str]:
-    """What the MCP servers of the folder's `.mcp.json` run, and what they ask for beyond the sandbox: a line for each,
-    for the person who is asked to trust it. Variables stay as they are written: their values may be secret."""
-    data = trusted_content(folder).get(PROJECT_SERVERS)
+def wanted_by_project(content: Mapping[str, bytes]) -> list[str]:
+    """What the project files set: lines for the person who is asked to trust them, with nothing left out. Values are as
+    they are written there, so those of the user's environment are names (`${TOKEN}`)."""
+    settings = shown_text(content.get(PROJECT_CONFIG, b"")).splitlines()
+    lines = [f"{PROJECT_CONFIG} sets:", *(f"  {exact_line(line)}" for line in settings)] if settings else []
+    data = content.get(PROJECT_SERVERS)
     try:
-        config = McpConfig() if data is None else parse_mcp_config(data, _Unexpanded(), PROJECT_SERVERS)
+        config = McpConfig() if data is None else parse_mcp_config(data, None, PROJECT_SERVERS)
     except InvalidRequest as error:
-        return [one_line(error.message)]
-    return [*map(_wanted, config.servers), *(one_line(problem) for problem in config.problems.values())]
+        return [*lines, exact_line(error.message)]
+    lines += [line for server in config.servers for line in _wanted(server)]
+    return [*lines, *map(exact_line, config.problems.values())]
 
 
-def _wanted(server: McpServer) -> str:
+def _wanted(server: McpServer) -> Iterator[str]:
+    """What a server runs or calls, with which variables, where, and what it asks for beyond the sandbox."""
     if isinstance(server, HttpServer):
-        return f"MCP server {server.name}: calls {one_line(server.address)}"
-    command = one_line(shlex.join((server.command, *server.args)), _MAX_COMMAND)
+        written = "" if server.url == server.address else f" (written {exact_line(server.url)})"
+        yield f"MCP server {server.name}: calls {exact_line(server.address)}{written}"
+        yield from (
+            f"  with the header {exact_line(f'{key}: {value.reveal()}')}" for key, value in server.headers.items()
+        )
+        return
     network = ", with network to every address" if server.opened.network else ""
     git = ", may write the git repository (which can make later git commands run code)" if server.opened.git else ""
-    return f"MCP server {server.name}: runs {command}{network}{git}"
-
-
-class _Unexpanded(dict[str, str]):
-    """An environment in which every variable stands for its own name."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def get(self, name: str, default: Any = None) -> str:
-        return f"${{{name}}}"
+    yield f"MCP server {server.name}: runs {exact_line(shlex.join((server.command, *server.args)))}{network}{git}"
+    yield from (f"  with the variable {exact_line(f'{key}={value.reveal()}')}" for key, value in server.env.items())
+    if server.cwd is not None:
+        yield f"  in the folder {exact_line(server.cwd)}"
 
 
 def is_as_trusted(path: str, data: bytes, digests: Mapping[str, str]) -> bool:
     return digests.get(path) == digest_of(data)
+
+
+def shown_text(data: bytes) -> str:
+    """A file's content for people who compare."""
+    return data.decode("utf-8", "backslashreplace")

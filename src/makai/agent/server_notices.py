@@ -11,6 +11,7 @@ from makai.core.session_events import Notice
 from makai.tools.mcp.config import StdioServer
 from makai.tools.mcp.manager import ServerStatus
 
+_CLIENTS = "The MCP server {} comes from your editor; it may use the network."
 _MEANS_NETWORK = "The MCP server {} may use the network, as its entry says."
 _MEANS_GIT = "The MCP server {} may write the git repository, as its entry says."
 _DANGER = "What it writes there can run code when you use git."
@@ -19,7 +20,8 @@ _DANGER = "What it writes there can run code when you use git."
 def opened_notices(server: StdioServer) -> Iterator[Notice]:
     """What its entry gives a server beyond the session's sandbox."""
     if server.opened.network:
-        yield Notice(level="info", code="mcp_server_network", message=_MEANS_NETWORK.format(server.name))
+        text = _CLIENTS if server.is_clients else _MEANS_NETWORK
+        yield Notice(level="info", code="mcp_server_network", message=text.format(server.name))
     if server.opened.git:
         yield Notice(level="info", code="mcp_server_git", message=f"{_MEANS_GIT.format(server.name)} {_DANGER}")
 
@@ -63,7 +65,7 @@ class ServerNotices:
         match status.state:
             case "failed" | "connecting" if status.reason:  # also while it is tried again
                 message = f"The MCP server {status.name} failed: {status.reason}"
-                if status.name in self._offline:
+                if status.has_started and status.name in self._offline:
                     message += ' (It has no network; `"network": true` in its entry would give it one.)'
                 return Notice(level="warning", code="mcp_server_failed", message=message)
             case "connecting":

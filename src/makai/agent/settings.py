@@ -30,6 +30,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a run may begin whose `max_usd` cannot be kept, because the price of the model is unknown."""
     max_seconds: float | None = None
     """Wall clock: waiting for people and providers counts."""
+    tool_servers: tuple[str, ...] = ()
+    """How the names of tools of programs begin that may not be connected: a call of an unknown one is unavailable."""
     max_parallel_tools: int = 8
     max_same_calls: int = 3
     """An identical call that comes so often in a row is not run."""

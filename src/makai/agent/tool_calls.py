@@ -21,7 +21,7 @@ from makai.agent.tool_io import ArgumentsSchema, ProgressReporter
 from makai.aio.cancellation import run_with_grace
 from makai.core import session_events as ev
 from makai.core.content import Text, ToolCall, ToolResult
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import InvalidRequest, MakaiError, ToolUnavailable
 from makai.core.messages import ToolMessage
 from makai.core.sanitize import sanitize
 from makai.tools.base import CallDescription, Tool, ToolOutcome, text_outcome
@@ -32,10 +32,21 @@ log = logging.getLogger(__name__)
 NO_OUTPUT = "The tool gave no output."
 _ONE_AFTER_THE_OTHER = frozenset({"edit", "execute"})
 _MAX_NAMES = 100
+MAX_REFUSED_REPEATS = 10
+"""A call that was refused so often in a row, for being the same as the one before it, ends the run."""
 
 
 class RunDenied(Exception):
     """A user denied a call and with it the whole run."""
+
+
+class CallRepeated(Exception):
+    """The model made the same call again and again, although it was refused."""
+
+    def __init__(self, call: ev.ToolCalled, times: int) -> None:
+        super().__init__(call.name)
+        self.call = call
+        self.times = times
 
 
 class PreparedCall(msgspec.Struct, kw_only=True):
@@ -65,6 +76,7 @@ class ToolCalls:
         self._room = asyncio.Semaphore(settings.max_parallel_tools)
         self._last_call: object = None
         self._times = 0
+        self._repeated: CallRepeated | None = None
 
     def offer(self, tools: Mapping[str, Tool]) -> None:
         """Take calls of these tools from now on. Calls that are prepared already keep their tool."""
@@ -98,7 +110,8 @@ class ToolCalls:
         return await self._prepared(fact)
 
     async def run_all(self, calls: Sequence[PreparedCall]) -> list[ToolMessage]:
-        """Run the calls. Raises `RunDenied` when a user ended the run; open calls are the caller's to close."""
+        """Run the calls. Raises `RunDenied` when a user ended the run; open calls are the caller's to close. Raises
+        `CallRepeated` after all calls have their results."""
         for call in calls:
             await self._count(call)
         results: dict[str, ToolMessage] = {}
@@ -109,10 +122,15 @@ class ToolCalls:
                         group.create_task(self._one(call, number > 0, results))
             except BaseExceptionGroup as failures:
                 raise failures.exceptions[0] from None
+        if self._repeated is not None:
+            raise self._repeated
         return [results[call.fact.call_id] for call in calls]
 
     async def _prepared(self, fact: ev.ToolCalled) -> PreparedCall:
         tool = self._tools.get(fact.name)
+        if tool is None and fact.name.startswith(self._settings.tool_servers):
+            unavailable = ToolUnavailable("The tool server of this tool is not connected, or has no such tool.")
+            return PreparedCall(fact=fact, refusal=f"{unavailable.code}: {unavailable}")
         if tool is None:
             known = ", ".join(sorted(self._tools)[:_MAX_NAMES]) or "none"
             return PreparedCall(fact=fact, refusal=f"There is no tool {fact.name!r}. The tools are: {known}.")
@@ -133,6 +151,8 @@ class ToolCalls:
         self._times = self._times + 1 if this_call == self._last_call else 1
         self._last_call = this_call
         most = self._settings.max_same_calls
+        if self._times >= most + MAX_REFUSED_REPEATS - 1:
+            self._repeated = CallRepeated(call.fact, self._times)
         if self._times < most or call.refusal is not None:
             return
         call.refusal = (
@@ -194,7 +214,9 @@ class ToolCalls:
             content=content,
             is_error=outcome.is_error,
             diffs=outcome.diffs,
+            file_versions=outcome.file_versions,
             exit_code=outcome.exit_code,
+            only_looked=outcome.only_looked,
             omitted_bytes=outcome.omitted_bytes,
             spill_path=outcome.spill_path,
             details_json=outcome.details_json,

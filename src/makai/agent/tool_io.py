@@ -20,6 +20,7 @@ from makai.core.request import ToolDefinition
 from makai.core.sanitize import sanitize_text
 from makai.core.session_events import ToolProgress
 from makai.providers.preparation import schema_object
+from makai.wire import strict_json
 
 MAX_MISFITS = 5
 MAX_MISFIT_LENGTH = 300
@@ -44,7 +45,8 @@ class ArgumentsSchema:
         try:
             arguments = _arguments.decode(arguments_json)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            raise InvalidRequest(f"The arguments are not a JSON object: {error}") from None
+            reason = strict_json.reason_of(error, arguments_json)
+            raise InvalidRequest(f"The arguments are not a JSON object: {reason}") from None
         try:
             misfits = list(islice(self._compiled().iter_errors(arguments), MAX_MISFITS))
         except ValueError as error:  # deeper nesting than the validator follows

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -20,9 +20,10 @@ from makai.core import session_events as ev
 from makai.core import stream_events as se
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage
+from makai.core.request import StreamOptions
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
-from makai.providers.failure import retry_delay, retry_note
+from makai.providers.retries import Retries
 
 STREAM_BROKEN: Final = "stream_broken"
 log = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class BrokenAnswer(msgspec.Struct, frozen=True):
     retryable: bool = False
     """Whether the same request may succeed now."""
     said_something: bool = False
+    blames_input: bool = False
+    """Whether a picture or a recording in the request may be the reason."""
 
 
 class TurnAnswer(msgspec.Struct, kw_only=True):
@@ -55,6 +58,8 @@ async def answer_of(
         async for event in events:
             if type(event) is not se.Keepalive:  # alive, but nothing new
                 watch.news()
+                if recorder.is_waiting and not isinstance(event, se.Start | BrokenAnswer):
+                    await recorder.end_wait("answered")
             if isinstance(event, se.TextDelta | se.ThinkingDelta):
                 delta = _delta(event)
                 if not recorder.emit_delta(delta):
@@ -65,6 +70,11 @@ async def answer_of(
                 answer.message = event.message
             elif isinstance(event, BrokenAnswer):
                 answer.broken = event
+                if not event.retryable:
+                    await recorder.end_wait("given_up")
+            elif isinstance(event, se.Keepalive) and event.retry is not None:
+                watch.expect(event.retry.wait_ms / 1000)
+                await recorder.wait(event.code, event.retry)
             elif (fact := _fact(event)) is not None:
                 await recorder.emit_once(fact) if type(fact) is ev.Notice else await recorder.emit(fact)
     return answer
@@ -95,7 +105,13 @@ async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[S
             async for event in stream:
                 if type(event) is se.Failed:
                     said_something = bool(event.message.content)
-                    yield BrokenAnswer(se.failure_of(event), event.usage or Usage(), event.retryable, said_something)
+                    yield BrokenAnswer(
+                        se.failure_of(event),
+                        event.usage or Usage(),
+                        event.retryable,
+                        said_something,
+                        event.blames_input,
+                    )
                     return
                 yield event
                 if type(event) is se.Done:
@@ -113,27 +129,28 @@ class AnswerRetries:
     """Decides whether an answer that broke off is asked for again, says so, and waits. The policy is that of the
     providers, which retry only what fails before an answer begins."""
 
-    def __init__(self, max_retries: int, emit: Callable[[ev.Notice], Awaitable[None]]) -> None:
-        self._max_retries = max_retries
-        self._emit = emit
-        self._attempt = 0
+    def __init__(self, options: StreamOptions, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._retries = Retries(options)
 
     def reset(self) -> None:
         """An answer was whole: the next one may break as often again."""
-        self._attempt = 0
+        self._retries.reset()
 
     async def wait(self, broken: BrokenAnswer) -> bool:
-        """True when the model can be asked again; False when the failure is final."""
-        delay_s = retry_delay(broken.error, self._attempt, self._max_retries) if broken.retryable else None
-        if delay_s is None:
+        """True when the model can be asked again; False when the failure is final. An answer that had begun costs
+        money each time and has no patience (`StreamOptions.retry_for_s`)."""
+        patience_s = 0.0 if broken.said_something else None
+        retry = self._retries.next_wait(broken.error, patience_s) if broken.retryable else None
+        if retry is None:
+            await self.recorder.end_wait("given_up")
             return False
-        message = retry_note(broken.error, delay_s, self._attempt, self._max_retries)
         if broken.said_something:
-            message += " The incomplete answer is not used."
-        level: Literal["info", "warning"] = "warning" if broken.said_something else "info"
-        await self._emit(ev.Notice(level=level, code=STREAM_BROKEN, message=message))
-        self._attempt += 1
-        await asyncio.sleep(delay_s)
+            message = f"{retry.note} The incomplete answer is not used."
+            await self.recorder.emit(ev.Notice(level="warning", code=STREAM_BROKEN, message=message))
+        else:
+            await self.recorder.wait(STREAM_BROKEN, retry)
+        await asyncio.sleep(retry.wait_ms / 1000)
         return True
 
 
@@ -161,6 +178,11 @@ class SilenceWatch:
 
     def news(self) -> None:
         self._last_news = self._loop.time()
+        self._told = False
+
+    def expect(self, silence_s: float) -> None:
+        """So much silence has its reason, which was said already."""
+        self._last_news = self._loop.time() + silence_s
         self._told = False
 
     def _look(self) -> None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import msgspec
 
@@ -30,7 +30,7 @@ from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
 from makai.tools.files import ListTool, ReadTool
-from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config
+from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config, renamed
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.permissions.confinement import EVERY_ADDRESS, named_hosts
 from makai.tools.permissions.looking import LookingCalls
@@ -38,13 +38,21 @@ from makai.tools.permissions.rules import AnyCall, PermissionRules, ShellCall, d
 from makai.tools.plan import PlanTool
 from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect
-from makai.tools.sandbox.guard import TOO_LARGE, FileGuard
+from makai.tools.sandbox.guard import TOO_LARGE, TOO_LARGE_CODE, FileGuard
 from makai.tools.sandbox.opening import resolved
 from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, not_to_be_made, session_policy
 from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.shell import HOW_TO_ASK, ShellTool
 from makai.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from makai.tools.editor_files import EditorBuffers
+    from makai.tools.editor_terminals import EditorTerminals
+
+    class Editor(EditorBuffers, EditorTerminals, Protocol):
+        """The editor of a session."""
+
 
 _PROMPTS_WAIT_S: Final = 10.0
 _WHAT_COMMANDS_MAY: Final[Mapping[SandboxLevel, str]] = {
@@ -70,30 +78,26 @@ class WorkbenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     trusted_files: Mapping[str, str] = {}
     """Path -> digest of the files whose content that person trusted."""
     environ: Mapping[str, str]
+    client_servers: McpConfig = McpConfig()
+    """The MCP servers that the client of the session gave."""
+    only_servers: frozenset[str] | None = None
+    """Start no other MCP servers than these; None for all that are configured."""
 
 
 class Workbench:
     """The tools of a session. Use it with `async with`; what it needs is looked at when it is entered."""
 
-    def __init__(
-        self,
-        spec: WorkbenchSpec,
-        *,
-        detection: Detection | None = None,
-        files: Callable[[Workspace], FileSystem] = lambda local: local,
-        commands: Callable[[CommandRunner], CommandRunner] = lambda local: local,
-    ) -> None:
-        """`detection` is the sandbox to use; by default the best one of this machine. `files` and `commands` make the
-        ports that tools use out of the local ones: an editor's buffers and terminals."""
+    def __init__(self, spec: WorkbenchSpec, *, detection: Detection | None = None) -> None:
+        """`detection` is the sandbox to use; by default the best one of this machine."""
         self._spec = spec
         self._detection = detection
-        self._make_files = files
-        self._make_commands = commands
         self._notices: dict[Notice, None] = {}
         """As a set that keeps its order: the same thing is noticed again with every run."""
         self._taken: set[Notice] = set()
         self._manager: McpManager | None = None
         self._server_notices = ServerNotices()
+        self._was_awaited = False
+        """Whether a run has given all MCP servers their time to connect."""
 
     async def __aenter__(self) -> Self:
         """`InvalidRequest` when the folder is missing or the configuration cannot be read."""
@@ -117,9 +121,13 @@ class Workbench:
             await self._manager.close()
 
     async def ready(self, seconds: float, *, servers: Collection[str] | None = None) -> None:
-        """Give MCP servers (of these names) so long to connect; the tools of those that take longer join later."""
-        if self._manager is not None:
-            await self._manager.settled(seconds, names=servers)
+        """Give MCP servers (of these names) so long to connect; the tools of those that take longer join later. Without
+        names, only the first call waits: a server that hangs does not delay every run."""
+        if self._manager is None:
+            return
+        if servers is None:
+            seconds, self._was_awaited = 0.0 if self._was_awaited else seconds, True
+        await self._manager.settled(seconds, names=servers)
 
     async def wait_for_servers(self, seconds: float, report: Callable[[Notice], Awaitable[None]]) -> None:
         """Wait until every MCP server is up or has failed, but not longer than that; `report` gets the progress."""
@@ -148,48 +156,72 @@ class Workbench:
         looking_roots = tuple(root.real for root in self._workspace.roots if root.writable) if is_confined else ()
         return msgspec.structs.replace(rules, asks_every_command=unconfined, looking_roots=looking_roots)
 
-    def tools(self, rules: PermissionRules) -> dict[str, Tool]:
+    def tools(self, rules: PermissionRules, editor: Editor | None = None) -> dict[str, Tool]:
         """The tools as they are now, always in the same order."""
-        return self.built_in_tools(rules) | self.server_tools()
+        return self.built_in_tools(rules, editor) | self.server_tools()
 
     def server_tools(self) -> dict[str, Tool]:
         """The tools of the MCP servers that are up now."""
         tools = self._manager.tools() if self._manager is not None else ()
         return {tool.definition.name: tool for tool in tools}
 
-    def built_in_tools(self, rules: PermissionRules) -> dict[str, Tool]:
-        """They show nothing that the rules forbid to read."""
+    def built_in_tools(self, rules: PermissionRules, editor: Editor | None = None) -> dict[str, Tool]:
+        """They show nothing that the rules forbid to read. With an editor, files are as it has them, and commands that
+        a person approved for it run in its terminals."""
+        files: FileSystem = self._workspace
+        edited: FileSystem = self._workspace
+        commands: CommandRunner = self._commands
+        if editor is not None:
+            from makai.tools.editor_files import EditorFiles
+            from makai.tools.editor_terminals import EditorCommands
+
+            files = EditorFiles(self._workspace, editor)
+            edited = EditorFiles(self._workspace, editor, for_edits=True)
+            commands = EditorCommands(self._commands, self._workspace, editor)
         denied, uneditable = denied_paths(rules, "Read"), denied_paths(rules, "Read", "Edit", "Write")
         tools: list[Tool] = [
-            ReadTool(self._files, denied),
-            WriteTool(self._files, uneditable),
-            EditTool(self._files, uneditable),
-            ListTool(self._files, denied),
+            ReadTool(files, denied),
+            WriteTool(edited, uneditable),
+            EditTool(edited, uneditable),
+            ListTool(files, denied),
             GlobTool(self._workspace, denied),
             GrepTool(self._workspace, denied),
-            ShellTool(
-                self._files,
-                self._commands,
-                environ=self._spec.environ,
-                spill_directory=self._scratch.output,
-                looking=self.looking,
-            ),
+            self._shell_tool(files, commands),
             FetchTool(),
             PlanTool(),
         ]
         return {tool.definition.name: tool for tool in tools}
 
+    def shell_tool(self) -> ShellTool:
+        """The shell on this machine, for a harness that serves commands to another agent."""
+        return self._shell_tool(self._workspace, self._commands)
+
+    def _shell_tool(self, files: FileSystem, commands: CommandRunner) -> ShellTool:
+        return ShellTool(
+            files,
+            commands,
+            environ=self._spec.environ,
+            spill_directory=self._scratch.output,
+            looking=self.looking,
+        )
+
+    @property
+    def files(self) -> FileSystem:
+        """The files of the session, for a harness that serves them to another agent."""
+        return self._workspace
+
     def system_prompt(self) -> str:
         """The prompt of our own agent for this folder. Reads the project's files."""
-        prompt = system_prompt(Path(self._spec.cwd), trusted=self._spec.trusted, hidden=(self._spec.makai_home,))
+        home = self._spec.makai_home
+        prompt = system_prompt(Path(self._spec.cwd), trusted=self._spec.trusted, hidden=(home,), user_home=home)
         told = "" if self._sandbox.is_missing else _WHAT_COMMANDS_MAY[self._spec.sandbox]
         return f"{prompt}\n\n{told}" if told else prompt
 
-    async def prompts(self) -> list[ServerPrompt]:
-        """The prompts of the MCP servers that are up, after giving them a moment."""
+    async def prompts(self, awaited: Collection[str] | None = None) -> list[ServerPrompt]:
+        """The prompts of the MCP servers that are up, after giving those of these names a moment; None for all."""
         if self._manager is None:
             return []
-        await self._manager.settled(_PROMPTS_WAIT_S)
+        await self._manager.settled(_PROMPTS_WAIT_S, names=awaited)
         return await self._manager.prompts()
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
@@ -217,7 +249,7 @@ class Workbench:
         if not os.path.isabs(spec.cwd) or not all(map(os.path.isabs, spec.roots)):
             raise InvalidRequest("The folders of a session must be absolute paths.")
         folders = [Path(folder) for folder in dict.fromkeys((spec.cwd, *spec.roots))]
-        hidden = _hidden(spec, folders)
+        hidden = hidden_folders(spec.sandbox, spec.makai_home, spec.environ, folders)
         Workspace(folders, hidden)  # refuse a missing folder before anything is made
         remove_old_scratch(spec.environ, spec.makai_home)
         self._scratch = open_scratch(spec.session_id, spec.environ, spec.makai_home)
@@ -225,29 +257,24 @@ class Workbench:
         self._sandbox = _Sandbox(
             detection, spec, [root.real for root in self._workspace.roots if root.writable], self._scratch
         )
-        self._files = self._make_files(self._workspace)
-        self._commands = self._make_commands(
-            LocalCommands(
-                self._workspace,
-                confined=self._sandbox.confined_if_possible,
-                is_confined=not self._sandbox.is_missing,
-                guard=self._sandbox.guard,
-                resolved=self._sandbox.resolved,
-                environ=spec.environ,
-            )
+        self._commands = LocalCommands(
+            self._workspace,
+            confined=self._sandbox.confined_if_possible,
+            is_confined=not self._sandbox.is_missing,
+            guard=self._sandbox.guard,
+            resolved=self._sandbox.resolved,
+            environ=spec.environ,
         )
         self.looking = LookingCalls([root.real for root in self._workspace.roots])
         self._notices.update(dict.fromkeys(_sandbox_notices(detection, spec.sandbox)))
         if self._sandbox.guard is not None and not self._sandbox.guard.look().is_complete:
-            self._warn("folder_too_large", TOO_LARGE)
+            self._warn(TOO_LARGE_CODE, TOO_LARGE)
         self.rules()  # refuse a rule that cannot be read
         return self._configured_servers()
 
     def _written_permissions(self) -> Iterator[PermissionsConfig]:
         """The user's, then the project's."""
-        path = self._spec.makai_home / "config.toml"
-        if (text := _text_of(path)) is not None:
-            yield _checked(parse_config(text, str(path)).permissions, str(path))
+        yield _user_permissions(self._spec.makai_home)
         if (text := self._project_text(PROJECT_CONFIG)) is not None:
             yield _checked(parse_project_config(text, PROJECT_CONFIG).permissions, PROJECT_CONFIG)
 
@@ -260,11 +287,17 @@ class Workbench:
         for name in sorted(taken.intersection(server.name for server in project.servers)):
             self._warn("mcp_config", f"{PROJECT_SERVERS}: your own mcp.json has a server {name!r} too, which is used.")
         servers = (*user.servers, *(server for server in project.servers if server.name not in taken))
+        clients = self._spec.client_servers
+        taken |= {server.name for server in project.servers} | project.problems.keys()
+        # Rules that were written for a server do not cover another one of that name, so a client's gets its own.
+        servers = (*servers, *(renamed(server, taken) for server in clients.servers))
+        if (only := self._spec.only_servers) is not None:
+            servers = tuple(server for server in servers if server.name in only)
         if self._spec.sandbox != "full-access" and not self._sandbox.is_missing:
             programs = [server for server in servers if isinstance(server, StdioServer)]
             self._server_notices = ServerNotices({server.name for server in programs if not server.opened.network})
             self._notices |= dict.fromkeys(notice for server in programs for notice in opened_notices(server))
-        return McpConfig(servers=servers, problems={**project.problems, **user.problems})
+        return McpConfig(servers=servers, problems={**clients.problems, **project.problems, **user.problems})
 
     def _parsed_servers(self, text: str | None, where: str) -> McpConfig:
         try:
@@ -302,7 +335,8 @@ class _Sandbox:
         if spec.sandbox != "full-access" and not self.is_missing:
             # Also read-only: a person may open folders for a command.
             watched = roots if spec.sandbox == "workspace-write" else ()
-            self.guard = FileGuard(watched, scratch.output / "taken", not_to_be_made(_user_home(spec)))
+            not_new = not_to_be_made(_user_home(spec.environ))
+            self.guard = FileGuard(watched, scratch.output / "taken", not_new, [str(scratch.temporary)])
             self.guard.look()
 
     @property
@@ -314,7 +348,7 @@ class _Sandbox:
         """What a call opens. Nothing where there is no sandbox: it then runs unconfined, and a person is asked."""
         if not wanted.opens or self.is_missing:
             return SESSION_SANDBOX
-        return resolved(wanted, directory, self._policy(), _user_home(self._spec))
+        return resolved(wanted, directory, self._policy(), _user_home(self._spec.environ))
 
     @contextmanager
     def confined(
@@ -351,7 +385,7 @@ class _Sandbox:
             "full-access" if opened.unsandboxed else "read-only" if read_only else self._spec.sandbox,
             self._roots,
             makai_home=self._spec.makai_home,
-            user_home=_user_home(self._spec),
+            user_home=_user_home(self._spec.environ),
             network=EVERY_ADDRESS in opened.network,
             hosts=named_hosts(opened),
             private_tmp=self._scratch.temporary,
@@ -362,18 +396,20 @@ class _Sandbox:
         )
 
 
-def _user_home(spec: WorkbenchSpec) -> Path:
-    return Path(spec.environ.get("HOME") or Path.home())
+def _user_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or Path.home())
 
 
-def _hidden(spec: WorkbenchSpec, folders: Sequence[Path]) -> tuple[Path, ...]:
+def hidden_folders(
+    sandbox: SandboxLevel, makai_home: Path, environ: Mapping[str, str], folders: Sequence[Path]
+) -> tuple[Path, ...]:
     """What file tools must not see in the session's folders: what its commands do not see either."""
-    if spec.sandbox == "full-access":
-        return (spec.makai_home,)
+    if sandbox == "full-access":
+        return (makai_home,)
     roots = [os.path.realpath(folder) for folder in folders]
-    found = ((path, os.path.realpath(path)) for path in credentials_of(_user_home(spec)))
+    found = ((path, os.path.realpath(path)) for path in credentials_of(_user_home(environ)))
     inside = (path for path, real in found if any(is_beneath(real, root) and real != root for root in roots))
-    return (spec.makai_home, *inside)
+    return (makai_home, *inside)
 
 
 def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:
@@ -388,6 +424,18 @@ def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:
     if not detection.problems:
         return []
     return [Notice(level="info", code="sandbox_weaker", message=f"Commands are confined by {detection.describe()}.")]
+
+
+def user_rules(makai_home: Path, allow: Sequence[str], deny: Sequence[str]) -> PermissionRules:
+    """The rules of the user and of a run, for a session without built-in tools. `InvalidRequest` as in `rules`."""
+    written = _user_permissions(makai_home)
+    return parse_rules(workspace="/", allow=(*written.allow, *allow), ask=written.ask, deny=(*written.deny, *deny))
+
+
+def _user_permissions(makai_home: Path) -> PermissionsConfig:
+    path = makai_home / "config.toml"
+    text = _text_of(path)
+    return PermissionsConfig() if text is None else _checked(parse_config(text, str(path)).permissions, str(path))
 
 
 def _checked(permissions: PermissionsConfig, where: str) -> PermissionsConfig:

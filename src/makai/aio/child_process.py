@@ -102,16 +102,25 @@ class ChildProcess:
         launcher: Launcher | None = None,
         takes_input: bool = True,
         merge_stderr: bool = False,
+        terminal: bool = False,
         channel: int | None = None,
     ) -> ChildProcess:
         """Start a child; an `OSError` when that is not possible. `env` is its whole environment, by default ours.
 
         With a `launcher` it is supervised: then `cwd` may be the descriptor of a folder, a missing program shows as
         exit code 127, and `channel` is that of `LaunchRequest`. `merge_stderr` puts errors into its output, in order.
+        `terminal` gives it a terminal instead of pipes, for programs that say nothing without one; it gets no input.
         """
         starting = asyncio.create_task(
             _start(
-                argv, env, cwd, launcher=launcher, takes_input=takes_input, merge_stderr=merge_stderr, channel=channel
+                argv,
+                env,
+                cwd,
+                launcher=launcher,
+                takes_input=takes_input and not terminal,
+                merge_stderr=merge_stderr or terminal,
+                terminal=terminal,
+                channel=channel,
             )
         )
         try:
@@ -276,6 +285,7 @@ async def _start(
     launcher: Launcher | None,
     takes_input: bool,
     merge_stderr: bool,
+    terminal: bool,
     channel: int | None,
 ) -> ChildProcess:
     def pipe(*, to_child: bool) -> tuple[int, int]:
@@ -286,9 +296,9 @@ async def _start(
         return our_end, their_end
 
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-        stdout, child_stdout = pipe(to_child=False)
+        stdout, child_stdout = _open_terminal(ours, theirs) if terminal else pipe(to_child=False)
         stderr, child_stderr = (None, child_stdout) if merge_stderr else pipe(to_child=False)
-        stdin, child_stdin = pipe(to_child=True) if takes_input else (None, None)
+        stdin, child_stdin = pipe(to_child=True) if takes_input else (None, child_stdout if terminal else None)
         with contextlib.suppress(OSError, AttributeError):
             # A larger pipe means fewer turns of the event loop; the kernel may refuse, and nothing depends on it.
             fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, BOUND_BYTES)
@@ -322,3 +332,14 @@ async def _start(
             process = await launcher.launch(request)
         ours.pop_all()
     return ChildProcess(process, stdin=stdin, stdout=stdout, stderr=stderr, control=control)
+
+
+def _open_terminal(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """Both ends of a terminal that changes nothing of what is written; ours, and the child's."""
+    import tty  # few programs need one
+
+    our_end, their_end = os.openpty()
+    ours.callback(os.close, our_end)
+    theirs.callback(os.close, their_end)
+    tty.setraw(their_end)
+    return our_end, their_end

@@ -133,7 +133,7 @@ def _say(taken: int, said: bytes) -> None:
     os.close(taken)
 
 
-def _loaded(kind: str) -> dict[str, Callable[[Sequence[str]], Any]]:
+def _loaded(kind: str) -> dict[str, Callable[..., Any]]:
     found = {}
     for given, _, where in (argument.partition("=") for argument in sys.argv[2:]):
         if given.startswith(f"{kind}:"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import stat
 from collections import deque
@@ -18,7 +19,7 @@ CLOSE_DEADLINE_S: Final = 5.0
 
 
 class PipeReader:
-    """The reading end of a pipe, which it owns. Nothing is read ahead: a slow reader slows the writer."""
+    """The reading end of a pipe or a terminal, which it owns. Nothing is read ahead: a slow reader slows the writer."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -35,6 +36,10 @@ class PipeReader:
                 self._readable.clear()
                 self._loop.add_reader(self._descriptor, self._wake)
                 await self._readable.wait()
+            except OSError as error:
+                if error.errno != errno.EIO:  # how a terminal says that its other side is closed
+                    raise
+                return b""
         return b""
 
     def close(self) -> None:

@@ -46,11 +46,13 @@ class Wrapped(NamedTuple):
     """A program to start, and descriptors that it alone inherits: they are closed here once it was started."""
 
     argv: Sequence[str]
+    env: Mapping[str, str]
     descriptors: Sequence[int] = ()
 
 
-Wrapper: TypeAlias = Callable[[Sequence[str]], Wrapped]
-"""Changes the process that calls it, such as its limits, and says which program to start."""
+Wrapper: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], Wrapped]
+"""Gets the arguments and the environment of a job. It changes the process that calls it, such as its limits, and says
+which program to start."""
 
 
 class Functions(NamedTuple):
@@ -123,16 +125,16 @@ def _started(job: Job) -> int:
 def _spawned(job: Job) -> int:
     """Start a program from disk. Unlike a fork, this does not copy the page tables of this process."""
     wrapper = job.functions.wrappers.get(job.argv[0])
-    argv, inherited = Wrapped(job.argv) if wrapper is None else wrapper(job.argv[1:])
+    argv, env, inherited = Wrapped(job.argv, job.env) if wrapper is None else wrapper(job.argv[1:], job.env)
     stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     refused: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     try:
-        for path in _paths_of(argv[0], job.env):
+        for path in _paths_of(argv[0], env):
             try:
                 return os.posix_spawn(
                     path,
                     list(argv),
-                    job.env,
+                    env,
                     file_actions=[stdin if job.stdin is None else (os.POSIX_SPAWN_DUP2, job.stdin, 0)],
                     setsid=True,
                     setsigmask=(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -70,16 +71,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def proxy_for(url: str) -> str | None:
+_PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+PROXY_VARIABLES = (*_PROXY_NAMES, *map(str.lower, _PROXY_NAMES))
+
+
+def proxy_for(url: str, environ: Mapping[str, str] | None = None) -> str | None:
     """The proxy the environment names for this URL (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), read per request. Loopback
-    addresses never use one: a proxy could not reach them."""
+    addresses never use one: a proxy could not reach them. `environ` replaces the environment of this process."""
     parsed = urlsplit(url)
     if is_loopback(parsed.hostname or ""):
         return None
-    from urllib.request import getproxies, proxy_bypass  # loads ssl
+    from urllib import request  # loads ssl
 
-    proxy = getproxies().get(parsed.scheme)
-    return None if proxy is None or proxy_bypass(parsed.netloc) else proxy
+    if environ is None:
+        proxy = request.getproxies().get(parsed.scheme)
+        return None if proxy is None or request.proxy_bypass(parsed.netloc) else proxy
+    # Names in lower case count before those in upper case, as in every program that reads them.
+    named = {name.lower().removesuffix("_proxy"): environ.get(name, "") for name in _PROXY_NAMES}
+    named |= {kind: value for kind in named if (value := environ.get(f"{kind}_proxy", ""))}
+    bypassed: bool = request.proxy_bypass_environment(parsed.netloc, named)  # type: ignore[attr-defined]
+    return None if bypassed else named.get(parsed.scheme) or None
 
 
 def _refused(url: str, why: str) -> InvalidRequest:

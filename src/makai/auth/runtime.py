@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
-from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken
+from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, is_loopback
 from makai.auth.flows import LoginIO, LoginProvider, procedure_of
 from makai.auth.http import AuthHttp
 from makai.auth.login import RunningLogin
@@ -18,6 +21,7 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 
 MAX_FLOWS: Final = 64
+_LOOPBACK_S: Final = 0.2
 
 AuthStatus: TypeAlias = Literal[
     "authenticated", "login_required", "expired", "refreshing", "login_in_progress", "failed", "unknown"
@@ -145,8 +149,10 @@ class AuthRuntime:
             status = "login_in_progress"
         elif stored is not None:
             status = stored
-        elif variable or not provider.required:
+        elif variable:
             status = "authenticated"
+        elif not provider.required:
+            status = "authenticated" if _may_answer(provider.address) else "unknown"
         else:
             status = "failed" if last_error else "login_required"
         return ProviderStatus(
@@ -167,6 +173,16 @@ class AuthRuntime:
                     return "refreshing"
                 over = expires_at_ms is not None and expires_at_ms <= unix_milliseconds()
                 return "expired" if over and refresh is None else "authenticated"
+
+
+def _may_answer(address: str) -> bool:
+    """False for a server on this machine that does not listen, such as a stopped Ollama. Others are not asked here."""
+    parts = urlsplit(address)
+    if parts.port is None or not is_loopback(parts.hostname or ""):
+        return True
+    with contextlib.suppress(OSError), socket.create_connection((parts.hostname or "", parts.port), _LOOPBACK_S):
+        return True
+    return False
 
 
 def _with_environment(provider: LoginProvider, environ: Mapping[str, str]) -> LoginProvider:

@@ -152,6 +152,7 @@ def _from_vendor(vendor: Vendor, environ: Mapping[str, str]) -> LoginProvider:
         origins=tuple(sorted(source.origins)),
         key_variables=vendor.key_variables,
         required=vendor.needs_key,
+        address=base_url,
         check=msgspec.structs.replace(check, url=base_url + check.url) if check else None,
     )
 
@@ -164,7 +165,8 @@ def _vendor(provider_id: str, provider: ProviderConfig) -> Vendor:
         root=provider.base_url.rstrip("/"),
         paths={provider.api: ""},
         key_variables=(provider.key_variable,) if provider.key_variable else (),
-        needs_key=provider.needs_key or provider.login is not None,
+        needs_key=provider.is_keyed,
+        takes_key=True,
         default_model=provider.default_model,
         listing="openai" if provider.api.startswith("openai") else "none",
     )
@@ -190,7 +192,7 @@ def configured(provider_id: str, config: ProviderConfig) -> LoginProvider:
         name=config.name or provider_id,
         origins=(origin_of(config.base_url),),
         key_variables=(config.key_variable,) if config.key_variable else (),
-        required=config.needs_key,
+        required=config.is_keyed,
     )
     return with_login_config(provider, config.login) if config.login is not None else provider
 

@@ -112,6 +112,8 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelRow, ...]
     aliases: dict[str, str]
     """Legacy ref -> canonical ref (MK-MODEL-023)."""
+    names: dict[str, tuple[str, ...]]
+    """Short name -> patterns `provider/model id`, best first. Of the rows that match one the first is the newest."""
 
 
 @cache

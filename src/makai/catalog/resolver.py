@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -11,20 +12,26 @@ from makai.auth.store import Keychain
 from makai.catalog.discovery import ProviderListing, is_offered, with_known_facts
 from makai.catalog.listing import descriptor_of
 from makai.catalog.model_ref import ModelRef, parse_model_ref
+from makai.catalog.model_settings import model_for
 from makai.catalog.models import AuthStatus, ModelDescriptor, ModelRow, ModelSource, builtin
 from makai.catalog.vendor_table import builtin_vendors
 from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, VendorTable, base_url_of, key_source_of, options_of
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ModelNotFound, ModelRetired
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.secret import Secret
+from makai.core.settings import Settings
 
 DEFAULT_ORDER = (
     *("anthropic", "openai", "google", "openrouter", "xai", "mistral", "deepseek", "groq"),
     *("cerebras", "together", "fireworks"),
 )
-"""Whose credential decides the default model; after them comes the model on this machine."""
+"""Whose credential decides the default model; after them come the user's own providers and the model on this
+machine."""
 
 _MAX_NAME = 100
+_NO_SETTINGS = Settings()
+_UNLISTED = (ModelCapability.AUDIO_INPUT,)
+"""What vendors' own lists seldom tell."""
 _UNSTATED_CAPABILITIES = (ModelCapability.CHAT, ModelCapability.STREAMING)
 
 
@@ -37,8 +44,10 @@ class Resolver:
     """Names to models under one environment.
 
     `rows` are models only the runtime knows (pulled weights, scripted scenarios) and win over the built-in ones;
-    `base_urls` are its addresses by provider id, such as that of the local server. What vendors list is added by
-    `learn`; forgetting it, as a restart does, changes what is known about a ref but never whether it is accepted.
+    `base_urls` are its addresses by provider id, such as that of the local server. `settings` name the default model
+    and the user's aliases; `own_providers` are the ids of the providers that the user configured. What vendors list is
+    added by `learn`; forgetting it, as a restart does, changes what is known about a ref but never whether it is
+    accepted.
     """
 
     def __init__(
@@ -49,8 +58,12 @@ class Resolver:
         vendors: VendorTable | None = None,
         rows: Iterable[ModelRow] = (),
         base_urls: Mapping[str, str] | None = None,
+        settings: Settings = _NO_SETTINGS,
+        own_providers: Iterable[str] = (),
     ) -> None:
         self._environ = environ
+        self.settings = settings
+        self._own_providers = tuple(own_providers)
         self._keychain = keychain or Keychain(environ)
         self.vendors = vendors or builtin_vendors()
         self._extra = tuple(rows)
@@ -79,9 +92,12 @@ class Resolver:
             return None  # what is wrong with it shows in `auth_status`
         return ListingAccess(base_url=base_url, secret=credential.secret if credential else None)
 
-    def resolve(self, text: str) -> Model:
-        """The model of a canonical ref, of `provider/model_id`, or of a model id only one provider has."""
-        return self._model(self._canonical(self._reference(text)))
+    def resolve(self, model: str | None) -> Model:
+        """The model of a canonical ref, of `provider/model_id`, of a model id only one provider has, of an alias, or
+        of a provider's id, which stands for its default model. None is the default model."""
+        return (
+            self.default_model() if model is None else self._model(self._canonical(self._reference(self._named(model))))
+        )
 
     def resolve_object(self, model: Model) -> Model:
         """A caller's own model with what it left open filled in. What it states is kept."""
@@ -113,12 +129,22 @@ class Resolver:
         )
 
     def default_model(self) -> Model:
-        """The default model of the first provider in `DEFAULT_ORDER` that has a credential, else the local one."""
-        for provider_id in DEFAULT_ORDER:
+        """The model of the settings, else the default one of the first provider in `DEFAULT_ORDER` that has a
+        credential, else of the first of the user's own providers that can be used, else the local one."""
+        if self.settings.model is not None:
+            return model_for(self, self.settings)
+        for provider_id in (*DEFAULT_ORDER, *self._own_providers):
             vendor = self.vendors[provider_id]
-            if self.auth_status(provider_id) is AuthStatus.AUTHENTICATED:
-                return self.resolve(f"{provider_id}/{vendor.default_model}")
+            model_id = self._default_id(vendor)
+            if model_id and self.auth_status(provider_id) is AuthStatus.AUTHENTICATED:
+                return self.resolve(f"{provider_id}/{model_id}")
         return self.resolve(f"local/{self.vendors['local'].default_model}")
+
+    def missing_default(self) -> ModelNotFound | None:
+        """What to tell a user whose own provider can be used, but not without the name of a model."""
+        own = [self.vendors[provider_id] for provider_id in self._own_providers]
+        lacking = (one for one in own if not self._default_id(one) and self.auth_status(one.id) == "authenticated")
+        return next((self._no_default(one) for one in lacking), None)
 
     def credential_for(self, model: Model, account: str | None = None) -> Credential | None:
         """The credential for a resolved model; `None` where none is needed; `AuthRequired` says what to do."""
@@ -172,6 +198,19 @@ class Resolver:
             for row in rows
         ]
 
+    def knows(self, model: Model, capability: ModelCapability) -> bool:
+        """Whether a capability that a resolved model does not have is known to be missing: by the catalog, by the
+        vendor's list, or because the caller stated what its model can do."""
+        vendor = self.vendors.find(model.provider)
+        if model.capabilities not in (_UNSTATED_CAPABILITIES, ASSUMED_CAPABILITIES):
+            learned = vendor is not None and model.id in self._learned.get(vendor.id, {})
+            return not learned or capability not in _UNLISTED or (model.provider, model.id) in self._rows()
+        return vendor is not None and (vendor.id, model.id) in self._rows()
+
+    def offered_rows(self) -> list[ModelRow]:
+        """The models that are known without asking vendors."""
+        return [row for row in (*builtin().models, *self._extra) if not row.retired]
+
     def _shown_status(
         self, provider_id: str, listings: Mapping[str, ProviderListing], known: Mapping[str, AuthStatus]
     ) -> AuthStatus:
@@ -183,6 +222,41 @@ class Resolver:
         except MakaiError:
             return AuthStatus.FAILED  # one provider never fails the whole listing (MK-MODEL-015)
         return own if own is AuthStatus.FAILED else known.get(provider_id, own)
+
+    def _named(self, text: str) -> str:
+        """What an alias stands for: one of the user, then one of the catalog, for which the first provider counts that
+        can be used now. Any other text stays as it is."""
+        text = self.settings.expanded(text)
+        if text in builtin().names:
+            return self._newest_usable(builtin().names[text]) or text
+        vendor = self.vendors.find(text)
+        if vendor is None:
+            return text
+        if model_id := self._default_id(vendor):
+            return f"{vendor.id}/{model_id}"
+        raise self._no_default(vendor)
+
+    def _default_id(self, vendor: Vendor) -> str:
+        """ "" when a model has to be named. Of a provider of the user's own, the first listed model counts."""
+        is_own = vendor.id in self._own_providers
+        return vendor.default_model or (self._first_row(f"{vendor.id}/*") if is_own else "")
+
+    def _no_default(self, vendor: Vendor) -> ModelNotFound:
+        setting = f", or set providers.{vendor.id}.default_model" if vendor.id in self._own_providers else ""
+        return ModelNotFound(f"{vendor.id} has no default model.", hint=f"Use `-m {vendor.id}/MODEL`{setting}.")
+
+    def _newest_usable(self, patterns: Iterable[str]) -> str:
+        """ "" when no row matches. Without a provider that can be used, the first row: its error says what to do."""
+        found = [(pattern.partition("/")[0], self._first_row(pattern)) for pattern in patterns]
+        known = [(provider_id, model_id) for provider_id, model_id in found if model_id]
+        usable = (pair for pair in known if self.auth_status(pair[0]) is AuthStatus.AUTHENTICATED)
+        return "/".join(next(usable, known[0] if known else ()))
+
+    def _first_row(self, pattern: str) -> str:
+        """The id of the first model that matches `provider/model id` and is not retired."""
+        provider_id, _, ids = pattern.partition("/")
+        rows = (row for row in (*builtin().models, *self._extra) if row.provider == provider_id and not row.retired)
+        return next((row.id for row in rows if fnmatchcase(row.id, ids)), "")
 
     def _reference(self, text: str) -> ModelRef:
         provider, slash, rest = text.partition("/")
@@ -289,8 +363,12 @@ class Resolver:
         return ModelNotFound(message, hint=f"Providers are {', '.join(self.vendors)}.")
 
     def _unknown_model(self, model_id: str) -> MakaiError:
+        if model_id in self.settings.aliases:  # it would have been expanded
+            hint = f"Set aliases.{model_id} to a model; `makai models list` shows them."
+            return ModelNotFound(f"model not found: the alias {_quoted(model_id)} leads back to itself.", hint=hint)
         live = [row_id for (_, row_id), row in self._rows().items() if not row.retired]
         hint = "Name the provider too, as in provider/model_id; `makai models list` shows the known ones."
+        live += [*self.settings.aliases, *builtin().names]
         return ModelNotFound(f"model not found: {_quoted(model_id)}.{_did_you_mean(model_id, live)}", hint=hint)
 
 

@@ -50,6 +50,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     key_origins: tuple[str, ...] = ()
     """Where the key may go, when that is not simply the root."""
     needs_key: bool = True
+    takes_key: bool = False
+    """Whether the user can store a key for it although it needs none."""
     open_ended: bool = True
     """Whether ids without a catalog row are passed on: vendors add models faster than we release."""
     default_model: str = ""
@@ -66,7 +68,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_log_in(self) -> bool:
         """Whether there is anything to log in for: it wants a key, or takes one."""
-        return self.needs_key or bool(self.key_variables)
+        return self.needs_key or self.takes_key or bool(self.key_variables)
 
     @property
     def apis(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from makai.cli.line_reader import ESCAPE, LineReader
 from makai.cli.terminal.approval_focus import READY_AFTER_S
 from makai.core.confinement import OfferedGrant
 from makai.core.session_events import ApprovalRequested, GrantScope
-from makai.core.visible_text import exact
+from makai.core.visible_text import exact_line
 
 GRANT_KEYS: Final[dict[str, GrantScope]] = {"y": "once", "s": "session", "a": "always"}
 DENY_KEY: Final = "n"
@@ -45,6 +45,8 @@ class Widths(msgspec.Struct, frozen=True):
 
     offered: tuple[OfferedGrant, ...]
     at: int = 0
+    agents_own: str = ""
+    """What another agent calls its own wider permission, which it keeps itself; there is no rule then."""
 
     @classmethod
     def of(cls, asked: ApprovalRequested) -> Widths:
@@ -52,7 +54,9 @@ class Widths(msgspec.Struct, frozen=True):
         rules = [grant.rule for grant in offered]
         if asked.grant in rules:
             return cls(offered, rules.index(asked.grant))
-        return cls((OfferedGrant(rule=asked.grant, label=""),) if asked.grant else ())
+        if asked.grant:
+            return cls((OfferedGrant(rule=asked.grant, label=""),))
+        return cls((), agents_own=next((each.label for each in asked.options if each.kind == "allow_always"), ""))
 
     @property
     def chosen(self) -> OfferedGrant | None:
@@ -68,7 +72,7 @@ class Widths(msgspec.Struct, frozen=True):
 
     def scopes(self) -> tuple[GrantScope, ...]:
         if self.chosen is None:
-            return ("once",)
+            return ("once", "session") if self.agents_own else ("once",)
         return ("once", "session") if self.chosen.session_only else ("once", "session", "always")
 
 
@@ -77,13 +81,16 @@ def key_lines(widths: Widths, *, is_long: bool, with_reason: bool = False) -> li
     short = [("y", "allow once"), (DENY_KEY, "deny"), ("Esc", "deny and stop")]
     short += [(REASON_KEY, "deny with a reason")] if with_reason else []
     short += [(VIEW_KEY, "view all lines")] if is_long else []
-    rule, scopes = exact(widths.rule), widths.scopes()
+    rule, scopes = exact_line(widths.rule or widths.agents_own), widths.scopes()
     lines = [short]
     lines += [[("s", f"allow for this session: {rule}")]] if "session" in scopes else []
     lines += [[("a", f"allow always: {rule}")]] if "always" in scopes else []
     if len(widths.offered) > 1:
         others = [(number, grant) for number, grant in enumerate(widths.offered, 1) if number - 1 != widths.at]
-        lines += [[(str(number), f"or choose {exact(grant.label)}: {exact(grant.rule)}")] for number, grant in others]
+        lines += [
+            [(str(number), f"or choose {exact_line(grant.label)}: {exact_line(grant.rule)}")]
+            for number, grant in others
+        ]
     return lines
 
 

@@ -132,7 +132,7 @@ async def logout_command(backend: Backend, provider: str, account: str | None) -
     if not await auth.logout(provider, account):
         console.note(f"makai: you have no login{f' {account!r}' if account else ''} at {provider}", fg="red")
         return console.EXIT_FAILED
-    console.say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
+    console.tell(f"Logged out of {provider}{f' ({account})' if account else ''}.")
     left = next((one for one in auth.list_providers() if one.id == provider), None)
     if left is not None and left.source:
         default = next((one.name for one in left.accounts if one.is_default), "")
@@ -178,7 +178,7 @@ def default_command(provider: str, account: str) -> None:
     from makai.core.home import home_directory
 
     CredentialStore(home_directory(os.environ)).set_default(provider, account)
-    console.say(f"{provider} now uses {account} by default.")
+    console.tell(f"{provider} now uses {account} by default.")
 
 
 @console.epilog("""
@@ -198,7 +198,7 @@ def store_command(place: Literal["file", "keyring"] | None) -> None:
     if place is not None:
         store.move(place)
     where = {"file": "the file auth.json, readable only by you", "keyring": "the keyring of your system"}
-    console.say(f"Your logins are kept in {where[store.place]}.")
+    console.tell(f"Your logins are kept in {where[store.place]}.")
 
 
 def _complain(errors: list[str]) -> int:
@@ -225,7 +225,8 @@ def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: cons
     """Providers with a credential or a problem, with their accounts; then those without a login."""
     free = [one for one in providers if one.auth_status == "authenticated" and not one.source]
     left = [one for one in providers if one.auth_status == "login_required"]
-    shown = [one for one in providers if one not in free and one not in left]
+    stopped = [one for one in providers if one.auth_status == "unknown" and not (one.source or one.last_error)]
+    shown = [one for one in providers if one not in (*free, *left, *stopped)]
     rows: list[tuple[str, ...]] = [("PROVIDER", "STATUS", "FROM")]
     for one in shown:
         rows.append((one.id, one.auth_status, one.source))
@@ -235,6 +236,8 @@ def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: cons
     lines = _table(rows, paint) if shown else ["You have no login, and no API key is set."]
     if free:
         lines += ["", f"No login needed: {', '.join(one.id for one in free)}"]
+    if stopped:
+        lines += ["", f"Not running: {', '.join(one.id for one in stopped)}"]
     if left:
         names = ", ".join(one.id for one in left)
         lines += ["", f"Not logged in: {names}", "Log in with: makai auth login PROVIDER"]

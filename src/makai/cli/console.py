@@ -1,19 +1,23 @@
 """What every command shares: output, errors and exit codes.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted. Colour is used only on a terminal and never with
-NO_COLOR. Every command imports this module, so it imports nothing slow.
+Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted, 128 + n ended by signal n. Colour is used only
+on a terminal, or with FORCE_COLOR, and never with NO_COLOR. Every command imports this module, so it imports nothing
+slow.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
 
+from makai.cli.early_prompt import EARLY_PROMPT
 from makai.core.errors import AuthError, InvalidRequest, MakaiError, ModelRetired, ProviderError
 from makai.core.visible_text import shown
 
@@ -59,8 +63,21 @@ SANDBOX_OPTION = click.option(
     help="What commands can do, also approved ones: change no file, write only in the folder (and no network), or "
     "everything that you can.  [default: config.toml, else workspace-write]",
 )
+TOOL_SERVER_OPTION = click.option(
+    "--tool-server",
+    "tool_servers",
+    metavar="ID",
+    multiple=True,
+    help="Let the agent use the tools of a program that registered under this id. Repeatable.",
+)
 MODEL_OPTION = click.option(
     "-m", "--model", metavar="MODEL", help="provider/model_id or a model_ref; see `makai models list`."
+)
+AGENT_OPTION = click.option(
+    "-a",
+    "--agent",
+    metavar="AGENT",
+    help="Use another agent instead of makai's own: claude, codex, gemini, … or 'acp:COMMAND'.",
 )
 ACCOUNT_OPTION = click.option(
     "--account", metavar="NAME", help="Which login to use, if you have several; see `makai auth status`."
@@ -68,9 +85,19 @@ ACCOUNT_OPTION = click.option(
 CONTINUE_OPTION = click.option(
     "-c", "--continue", "continue_newest", is_flag=True, help="Continue the newest session of this folder."
 )
+CHOOSE = ""
+"""The value of `--resume` without an id: the person chooses."""
 RESUME_OPTION = click.option(
-    "-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough."
+    "-r",
+    "--resume",
+    metavar="[ID]",
+    is_flag=False,
+    flag_value=CHOOSE,
+    help="Continue this session; the beginning of its id is enough. Without an id, choose from a list.",
 )
+
+_SGR = re.compile(r"\x1b\[([\d;]*)m")
+_CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
 Result = TypeVar("Result")
 Command = TypeVar("Command", bound=click.Command)
@@ -101,7 +128,11 @@ def output_format(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def has_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def plain(text: str, **_style: object) -> str:
@@ -120,8 +151,12 @@ def terminal_width() -> int | None:
 
 
 def clip(text: str, width: int | None) -> str:
-    """Cut text that is wider than `width`; None never cuts."""
-    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
+    """Cut text that is wider than `width` columns; None never cuts."""
+    if width is None or (len(text) <= width and text.isascii()):
+        return text
+    from makai.cli.terminal.wrapping import cut
+
+    return "".join(piece for piece, _ in cut([(text, "")], max(2, width)))
 
 
 def styled(text: str, stream: TextIO, **style: Any) -> str:
@@ -135,14 +170,50 @@ def harmless(text: str, stream: TextIO) -> str:
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
+    """Write the output of a command to stdout, unchanged."""
+    EARLY_PROMPT.hide()
     sys.stdout.write(text + end)
     sys.stdout.flush()
 
 
-def note(text: str, *, end: str = "\n", **style: Any) -> None:
-    """Write to stderr, so that scripts read nothing but output on stdout."""
-    sys.stderr.write(styled(text, sys.stderr, **style) + end)
+def tell(text: str, *, end: str = "\n", **style: Any) -> None:
+    """Write a notice or a question to stdout, for a person."""
+    say(styled(at_words(text, sys.stdout), sys.stdout, **style), end=end)
+
+
+def note(text: str, *, end: str = "\n", is_whole: bool = True, **style: Any) -> None:
+    """Write a notice or a question to stderr, so that scripts read nothing but output on stdout. The terminal itself
+    breaks the lines of a text that is not whole, because it continues a line."""
+    EARLY_PROMPT.hide()
+    sys.stderr.write(styled(at_words(text, sys.stderr) if is_whole else text, sys.stderr, **style) + end)
     sys.stderr.flush()
+
+
+def at_words(text: str, stream: TextIO) -> str:
+    """Text whose lines are broken at words, if a terminal would break them somewhere else. A word that is wider than
+    the terminal, such as an address, is left to it: so it can be copied whole. The text may have SGR sequences."""
+    if not stream.isatty():
+        return text
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        width = 80
+    lines = _CONTROL.sub("", text).split("\n")
+    if all(len(line) * 2 <= width or (len(line) <= width and line.isascii()) for line in lines):
+        return text
+    from makai.cli.terminal.wrapping import Row, wrapped
+
+    rows: list[Row] = []
+    codes = ""
+    for line in text.split("\n"):
+        first, *styled_parts = _SGR.split(line)
+        runs = [(first, codes)]
+        for code, part in zip(styled_parts[::2], styled_parts[1::2], strict=True):
+            codes = "" if code in ("", "0") else f"{codes};{code}".lstrip(";")
+            runs.append((part, codes))
+        plain_line = "".join(part for part, _ in runs)
+        rows += wrapped(runs, width, len(plain_line) - len(plain_line.lstrip(" ")), breaks_words=False)
+    return "\n".join("".join(f"\x1b[{codes}m{part}\x1b[0m" if codes else part for part, codes in row) for row in rows)
 
 
 def say_json(value: object) -> None:
@@ -206,6 +277,45 @@ def new_runner() -> asyncio.Runner:
 
 
 def run_async(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's coroutine. Ctrl-C cancels it, waits for its cleanup and raises KeyboardInterrupt."""
+    """Run a command's coroutine. Ctrl-C cancels it, waits for its cleanup and raises KeyboardInterrupt. So do SIGTERM
+    and SIGHUP, which raise SystemExit: the cleanup restores the terminal and ends what the command has begun."""
+    import asyncio
+
+    ended_by: list[int] = []
     with new_runner() as runner:
-        return runner.run(main)
+        try:
+            return runner.run(_cancelled_by_signals(main, ended_by))
+        except asyncio.CancelledError:
+            if ended_by:
+                raise SystemExit(128 + ended_by[0]) from None
+            raise
+
+
+def _is_ignored(number: int) -> bool:
+    """Whether the caller of makai wants it to survive this signal, as `nohup` does."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+async def _cancelled_by_signals(main: Coroutine[Any, Any, Result], ended_by: list[int]) -> Result:
+    """The first signal is put into `ended_by`. Later ones do not interrupt the cleanup: a shell and the kernel both
+    send SIGHUP when a terminal is closed."""
+    import asyncio
+
+    if os.name != "posix":
+        return await main
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def end(number: int) -> None:
+        if not ended_by:
+            ended_by.append(number)
+            task.cancel()
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored(number)]
+    for number in numbers:
+        loop.add_signal_handler(number, end, number)
+    try:
+        return await main
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -13,11 +13,12 @@ from typing import Final
 import msgspec
 
 from makai.cli.browser import open_page
-from makai.cli.console import EXIT_FAILED, explain, harmless, note, say, say_json
+from makai.cli.console import EXIT_FAILED, explain, harmless, note, say, say_json, tell
 from makai.cli.line_reader import LineReader
 from makai.client import types
 from makai.client.connect import connect
 from makai.core.errors import MakaiAuthError, MakaiError
+from makai.core.visible_text import exact
 from makai.server.backend import Backend
 
 _ASKS_FOR_A_SECRET: Final = re.compile(r"\b(key|token|secret|password)\b", re.IGNORECASE)
@@ -40,9 +41,9 @@ class LoginOutput:
 
     async def answer(self, prompt: types.AuthPromptEvent) -> str:
         hidden = _ASKS_FOR_A_SECRET.search(prompt.message) is not None
-        self._ask(prompt, hidden=hidden)
         try:
-            text = await self._lines.next(hidden=hidden)
+            # Asked when the echo is off: what is pasted the moment the question appears must not be shown.
+            text = await self._lines.next(hidden=hidden, prompt=lambda: self._ask(prompt, hidden=hidden))
         finally:
             if hidden and sys.stdin.isatty():
                 note("")  # the end of the line was not shown either
@@ -52,7 +53,7 @@ class LoginOutput:
         return text
 
     def succeeded(self, provider_id: str, account: str | None) -> None:
-        say(f"Logged in to {provider_id}{f' as {account}' if account else ''}.")
+        tell(f"Logged in to {provider_id}{f' as {account}' if account else ''}.")
 
     def failed(self, error: MakaiError) -> None:
         explain(error)
@@ -62,15 +63,15 @@ class LoginOutput:
 
     def _page(self, event: types.AuthUrlEvent) -> None:
         opened = self._browser and open_page(event.url)
-        say("Your browser opens this page:" if opened else "Open this page in a browser:")
-        say(f"\n  {harmless(event.url, sys.stdout)}\n")
+        tell("Your browser opens this page:" if opened else "Open this page in a browser:")
+        say(f"\n  {exact(event.url)}\n")
         if event.instructions:
-            say(harmless(event.instructions, sys.stdout))
+            tell(exact(event.instructions))
         note("Waiting for you to finish there. Ctrl-C cancels.", dim=True)
 
     def _ask(self, prompt: types.AuthPromptEvent, *, hidden: bool) -> None:
         unseen = " (it is not shown)" if hidden and sys.stdin.isatty() else ""
-        note(f"{harmless(prompt.message, sys.stderr)}{unseen} ", end="" if sys.stdin.isatty() else "\n")
+        note(f"{exact(prompt.message)}{unseen} ", end="" if sys.stdin.isatty() else "\n")
 
 
 class JsonLoginOutput(LoginOutput):

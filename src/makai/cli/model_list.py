@@ -26,7 +26,7 @@ from makai.catalog.resolver import Resolver
 from makai.catalog.vendors import Vendor, VendorTable
 from makai.cli.console import Paint, clip, plain, run_async
 from makai.cli.provider_access import ProviderAccess, access_of, access_to
-from makai.core.errors import InvalidRequest
+from makai.core.errors import InvalidRequest, ModelNotFound, ModelRetired
 from makai.core.home import home_directory
 from makai.core.model import ModelCapability
 from makai.providers.logins import Logins
@@ -56,7 +56,7 @@ def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> ModelListing:
     home = home_directory(environ)
     logins = Logins(environ, home)
     chosen = _chosen_vendors(wanted, logins.vendors)
-    resolver = Resolver(environ, keychain=logins.keychain, vendors=logins.vendors, rows=logins.rows)
+    resolver = logins.resolver()
     access = access_to(chosen, environ, home, logins)
     if wanted.available:
         access = _only_usable(access)
@@ -69,12 +69,19 @@ def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> ModelListing:
         fetched_at_ms=time.time_ns() // 1_000_000,
         fetched=wanted.refresh,
     )
-    default = resolver.default_model()
     return ModelListing(
         response=response,
         access=tuple(_worth_showing(access, response, wanted.api, logins.vendors)),
-        default_model=f"{default.provider}/{default.id}",
+        default_model=_default(resolver),
     )
+
+
+def _default(resolver: Resolver) -> str:
+    try:
+        model = resolver.default_model()
+    except (InvalidRequest, ModelNotFound, ModelRetired) as error:  # a setting names a model that does not exist
+        return f"none ({error.message})"
+    return f"{model.provider}/{model.id}"
 
 
 def _asked(wanted: ListRequest, environ: Mapping[str, str]) -> Sequence[ModelDescriptor]:

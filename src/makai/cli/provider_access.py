@@ -11,6 +11,7 @@ import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -20,9 +21,12 @@ from makai.auth.credentials import Credential, origin_of
 from makai.auth.store import Keychain
 from makai.catalog.models import AuthStatus
 from makai.catalog.vendors import Vendor, base_url_of, key_source_of, override_of
-from makai.core.errors import MakaiError
+from makai.core.errors import AuthError, MakaiError
 from makai.providers.local.weights import SMOLLM2, installed
 from makai.providers.logins import Logins
+
+if TYPE_CHECKING:
+    from makai.providers.runtime import ModelRuntime
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,7 +92,7 @@ def _status(vendor: Vendor, key: Credential | None, base_url: str, *, expired: b
     login = f"run: makai auth login {vendor.id}"
     if not base_url:
         return False, f"set {' and '.join(name for name in (variables, vendor.base_url_variable) if name)}"
-    if not vendor.needs_key:
+    if not vendor.needs_key and not (key and key.account):
         return True, f"no key needed, when it runs at {base_url}"
     if key is None:
         return False, f"set {variables}, or {login}" if variables else login
@@ -114,6 +118,18 @@ def _local(vendor: Vendor, home: Path) -> ProviderAccess:
 def has_llama() -> bool:
     """Whether xllamacpp is installed. It is not imported, which would take a second."""
     return importlib.util.find_spec("xllamacpp") is not None
+
+
+def lacks_model(models: ModelRuntime) -> bool:
+    """Whether the default model could not answer, because of what is missing on this machine."""
+    model = models.resolve(None)
+    if model.provider == "local":
+        return installed(models.home) is None or not has_llama()
+    try:
+        models.resolver.credential_for(model)
+    except AuthError:
+        return True
+    return False
 
 
 DEADLINE_S = 2.0

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, assert_never
 
+import msgspec
+
 from makai.cli.approval_keys import Widths, answer_in, discard_typed_ahead, key_lines, key_text, next_answer
 from makai.cli.console import note
 from makai.cli.line_reader import LineReader
+from makai.cli.run_request import split_rules
 from makai.core.approval_text import ExactLine, LineKind, approval_text, expiry_text
 from makai.core.errors import SessionRefused
 from makai.core.session_events import ApprovalRequested
@@ -38,13 +42,33 @@ _STYLES: Final[dict[LineKind, dict[str, Any]]] = {
 }
 
 
-def denial_reason(request: ApprovalRequested) -> str:
-    """Why a call is denied without a terminal, and how the user can allow it. The model reads it too."""
-    rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode never_ask"
-    other = ", or another --permission-mode" if request.grant else ""
-    if request.confinement.opens:  # no mode gives more than the sandbox
-        rule, other = (rule, "") if request.grant else ("an answer in `makai chat`", "")
-    return f"This needs an approval, and `makai run` has no terminal to ask on. Allow it with {rule}{other}."
+def denial_reason(request: ApprovalRequested, cwd: str | None) -> str:
+    """Why a call is denied without a terminal, and the narrowest option that allows it, to be pasted into a shell. The
+    model reads it too."""
+    rules = _narrowest_rules(request, cwd)
+    if rules:
+        option = f"--allowed-tools {shlex.quote(','.join(rules))}"
+    elif request.confinement.opens:  # no mode gives more than the sandbox
+        option = "an answer in `makai chat`"
+    else:
+        option = "--permission-mode never_ask"
+    return f"This needs an approval, and `makai run` has no terminal to ask on. Allow it with {option}."
+
+
+def _narrowest_rules(request: ApprovalRequested, cwd: str | None) -> tuple[str, ...]:
+    """The narrowest rule that was offered, else those of the exact command, if the command line takes them."""
+    rules = tuple(grant.rule for grant in request.grants[:1]) or ((request.grant,) if request.grant else ())
+    if not rules and request.name == "shell":
+        from makai.tools.permissions.written_rules import exact_command_rules  # loads a shell parser
+
+        with contextlib.suppress(msgspec.DecodeError):
+            command = msgspec.json.decode(request.arguments_json, type=_ShellArguments).command
+            rules = exact_command_rules(command, cwd or "/", request.confinement)
+    return rules if split_rules(",".join(rules)) == list(rules) else ()
+
+
+class _ShellArguments(msgspec.Struct, frozen=True):
+    command: str
 
 
 class RunApprovals:
@@ -79,7 +103,7 @@ class RunApprovals:
 
     async def requested(self, request: ApprovalRequested, run_id: str) -> None:
         if self._lines is None:
-            reason = denial_reason(request)
+            reason = denial_reason(request, self._cwd)
             self._on_denied(request, reason)
             await self._decide(DenyCall(now=0, call_id=request.call_id, by=CLIENT_NAME, reason=reason))
             return

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from makai.cli.console import NO_SANDBOX, explain, harmless, hint_of, note, say, say_json
+from makai.cli.wait_line import WaitLine
 from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import Aborted, MakaiError
@@ -65,18 +66,20 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextOutput:
-    """Text as it arrives; progress goes to stderr if that is a terminal. `hold` keeps the text back until the whole
-    answer was checked."""
+    """Text as it arrives; progress goes to stderr if that is a terminal and the user does not want it quiet. `hold`
+    keeps the text back until the whole answer was checked."""
 
-    def __init__(self, *, hold: bool = False) -> None:
+    def __init__(self, *, hold: bool = False, is_quiet: bool = False) -> None:
         self._hold = hold
+        self._shows_progress = sys.stderr.isatty() and not is_quiet
         self._at_line_start = True
         self._block: int | None = None
         """The text block that is being printed."""
+        self._wait_line = WaitLine()
 
     def status(self, text: str) -> None:
         """Progress of the provider before it answers, such as loading a local model."""
-        if sys.stderr.isatty():
+        if self._shows_progress:
             note(text, dim=True)
 
     def began(self, began: RunInit) -> None:
@@ -84,7 +87,11 @@ class TextOutput:
             note(NO_SANDBOX, fg="yellow")
 
     def event(self, logged: ev.Logged) -> None:
+        self._wait_line.clear()
         match logged.event:
+            case ev.Notice(wait_ms=int()) as notice:
+                self._finish_line()
+                self._wait_line.show(notice)
             case ev.TurnStarted():
                 self._finish_line()
                 self._block = None
@@ -96,7 +103,7 @@ class TextOutput:
             case ev.Notice(message=message) as notice if is_warning(notice):
                 self._finish_line()
                 note(f"makai: {one_line(message)}", fg="yellow")
-            case _ if sys.stderr.isatty():
+            case _ if self._shows_progress:
                 self._aside(logged)
             case _:
                 pass
@@ -118,16 +125,17 @@ class TextOutput:
 
     def failed(self, error: MakaiError, outcome: RunOutcome | None = None) -> None:
         """`outcome` is None when there was no run."""
+        self._wait_line.clear()
         self._finish_line()
         explain(error)
 
     def interrupted(self, outcome: RunOutcome) -> None:
-        pass
+        self._wait_line.clear()
 
     def _aside(self, logged: ev.Logged) -> None:
         match logged.event:
             case ev.ReasoningDelta(delta=delta):
-                note(harmless(delta, sys.stderr), end="", dim=True)
+                note(harmless(delta, sys.stderr), end="", is_whole=False, dim=True)
             case ev.Reasoning():
                 note("\n")
             case ev.ToolCalled(name=name, title=title):
@@ -156,12 +164,15 @@ class TextOutput:
 class JsonOutput(TextOutput):
     """One JSON object at the end, also for failures. What a person would have been warned of is in it."""
 
-    def __init__(self, *, hold: bool = False) -> None:
-        super().__init__(hold=hold)
+    def __init__(self, *, hold: bool = False, is_quiet: bool = False) -> None:
+        super().__init__(hold=hold, is_quiet=is_quiet)
         self._warnings: list[dict[str, str]] = []
 
     def event(self, logged: ev.Logged) -> None:
-        if isinstance(logged.event, ev.Notice) and is_warning(logged.event):
+        self._wait_line.clear()
+        if isinstance(logged.event, ev.Notice) and logged.event.wait_ms is not None:
+            self._wait_line.show(logged.event)
+        elif isinstance(logged.event, ev.Notice) and is_warning(logged.event):
             self._warnings.append({"code": logged.event.code, "message": logged.event.message})
 
     def denied(self, request: ev.ApprovalRequested, reason: str) -> None:
@@ -173,6 +184,7 @@ class JsonOutput(TextOutput):
         say_json(result | self._warned())
 
     def failed(self, error: MakaiError, outcome: RunOutcome | None = None) -> None:
+        self._wait_line.clear()
         say_json(_error_object(error) | ({} if outcome is None else _result(outcome, is_error=True)) | self._warned())
 
     def _warned(self) -> dict[str, Any]:

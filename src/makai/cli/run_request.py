@@ -1,4 +1,5 @@
-"""The request of `makai run`, read from its options. Only the named folders and the schema file are looked at."""
+"""The request of `makai run` and of `makai chat`, read from their options. Only the named folders
+and the schema file are looked at."""
 
 from __future__ import annotations
 
@@ -14,62 +15,96 @@ from makai.core.request import StreamOptions
 from makai.core.sanitize import is_clean
 from makai.core.session_events import PermissionMode, RunTerms, SandboxLevel
 
-_OPTION_NAMES: Final = {"effort": "reasoning_effort", "stall_timeout": "stall_timeout_s"}
+_OPTION_NAMES: Final = {"effort": "reasoning_effort", "stall_timeout": "stall_timeout_s", "retry_for": "retry_for_s"}
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt and the session it belongs to."""
+    """One prompt, or a chat, and the session it belongs to."""
 
     question: str
+    """ "" for a chat that does not begin with one."""
     model: str | None = None
     """None: the model of the session, or the default in a new one."""
+    agent: str | None = None
+    """Another agent than makai's own, for a new session."""
     cwd: str
     roots: tuple[str, ...] = ()
     """`cwd` and the added folders; empty when none was added."""
     resume: str | None = None
-    """The id of a session, or the beginning of it."""
+    """The id of a session, or the beginning of it; `console.CHOOSE` when the user is to choose."""
     continue_newest: bool = False
     keep: bool = True
     """Whether the session is kept."""
     mode: PermissionMode | None = None
     sandbox: SandboxLevel | None = None
-    """None: what the session has, or in a new one what config.toml says."""
+    """None: what the session has, or in a new one what the settings say; so with `mode`."""
+    session_usd: float | None = None
+    """What all runs of the session may cost together."""
     system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    title: str = ""
+    fork: bool = False
+    """Continue in a copy of the session."""
+    files: tuple[str, ...] = ()
+    """Paths of files that go along with the question."""
+    last_message_file: Path | None = None
+    """Where to write the last message of the model."""
+    is_quiet: bool = False
+    """Show neither progress nor hints."""
     tools: bool = True
     """Whether the model may use the built-in tools."""
+    tool_servers: tuple[str, ...] = ()
+    """Empty: what the session has."""
     terms: RunTerms = RunTerms()
+    demo: bool = False
+    """Chat with the scripted model of the demo, in a folder of its own."""
 
     @property
     def is_new(self) -> bool:
         return self.resume is None and not self.continue_newest
 
+    @property
+    def takes_default_model(self) -> bool:
+        return self.is_new and not self.demo and self.model is None and self.agent is None
 
-_MODEL_OPTIONS = ("account", "max_tokens", "temperature", "effort", "stall_timeout", "max_retries")
+
+_MODEL_OPTIONS = ("account", "max_tokens", "temperature", "effort", "stall_timeout", "max_retries", "retry_for")
 
 
-def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
-    """Raises `InvalidRequest` for what cannot be done."""
+def request_from(
+    question: str, given: Mapping[str, Any], *, files: tuple[str, ...] = (), is_chat: bool = False
+) -> RunRequest:
+    """Raises `InvalidRequest` for what cannot be done. The budget of a chat is that of its session."""
     cwd = folder_from(given["cwd"])
     added = tuple(folder_from(folder) for folder in given["add_dir"])
-    options = options_from(given["json_schema"], {name: given[name] for name in _MODEL_OPTIONS})
+    options = options_from(given.get("json_schema"), {name: given[name] for name in _MODEL_OPTIONS})
     return RunRequest(
         question=question,
         model=given["model"],
+        agent=given["agent"],
         cwd=cwd,
         roots=(cwd, *added) if added else (),
         resume=given["resume"],
         continue_newest=given["continue_newest"],
-        keep=not given["no_session"],
+        keep=not given.get("no_session"),
         mode=given["mode"],
         sandbox=given["sandbox"],
+        session_usd=given["max_budget_usd"] if is_chat else None,
         system_prompt=given["system_prompt"],
+        append_system_prompt=given["append_system_prompt"],
+        title=given["name"] or "",
+        fork=given["fork"],
+        files=files,
+        last_message_file=given.get("output_last_message"),
+        is_quiet=given.get("quiet", False),
         tools=not given["no_tools"],
+        tool_servers=tuple(given["tool_servers"]),
         terms=RunTerms(
             options=options,
             max_turns=given["max_turns"],
-            max_usd=given["max_budget_usd"],
+            max_usd=None if is_chat else given["max_budget_usd"],
             allow_unknown_price=given["allow_unknown_price"],
-            max_seconds=given["max_seconds"],
+            max_seconds=given.get("max_seconds"),
             mcp_wait_s=given["mcp_wait"],
             allow=rules_from(given["allowed_tools"], "--allowed-tools"),
             deny=rules_from(given["disallowed_tools"], "--disallowed-tools"),
@@ -77,14 +112,18 @@ def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
     )
 
 
+def demo_request() -> RunRequest:
+    return RunRequest(question="", cwd=folder_from(None), demo=True)
+
+
 def options_from(json_schema: str | None, settings: Mapping[str, object]) -> StreamOptions:
     """Options that were not given on the command line keep their default."""
     known = {name: value for name, value in settings.items() if value is not None}
     given: dict[str, Any] = {_OPTION_NAMES.get(name, name): value for name, value in known.items()}
-    return StreamOptions(json_schema=None if json_schema is None else _read_schema(json_schema), **given)
+    return StreamOptions(json_schema=None if json_schema is None else read_schema(json_schema), **given)
 
 
-def _read_schema(given: str) -> str:
+def read_schema(given: str) -> str:
     """Inline JSON, or the contents of a file."""
     if given.lstrip().startswith("{"):
         return given

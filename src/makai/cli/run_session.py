@@ -1,43 +1,44 @@
 """Carries out `makai run`: opens the session, sends the prompt, follows the run to its end and reports it.
 
-Ctrl-C and SIGTERM abort the run too, not only this process, and give it a moment to settle.
+Ctrl-C, SIGTERM and SIGHUP abort the run too, not only this process, and give it a moment to settle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
 
 from makai.catalog.model_ref import parse_model_ref, ref_of
-from makai.cli.console import EXIT_INTERRUPTED, exit_code, note
+from makai.cli.console import EXIT_LOGIN_NEEDED, exit_code, note
 from makai.cli.json_schema import OutputSchema
 from makai.cli.line_reader import LineReader
+from makai.cli.new_session import chosen_model, continued_session, new_session, settings_for
+from makai.cli.provider_access import lacks_model
 from makai.cli.run_approvals import CLIENT_NAME, RunApprovals
 from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput
-from makai.cli.run_request import RunRequest
+from makai.cli.run_request import RunRequest, demo_request
 from makai.cli.session_access import is_ours, open_sessions
-from makai.cli.session_selection import chosen_session
 from makai.core import session_events as ev
+from makai.core.content import SessionPart
 from makai.core.errors import Aborted, MakaiError, ModelRefError, SessionRefused, TransportError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason
-from makai.core.model import ModelCapability
 from makai.core.request import ToolChoice
+from makai.core.tool_server_ids import check_server_ids
 from makai.core.usage import Usage
 from makai.providers.runtime import ModelRuntime
-from makai.sessions.commands import Abort, Send, SetMode, SetModel, SetTerms
+from makai.sessions.commands import Abort, Send, SetMode, SetModel, SetTerms, SetTitle
 from makai.sessions.history import History
 from makai.sessions.log.encoding import decoded_one
-from makai.sessions.requests import CreateSession, GetState, RunCommand
+from makai.sessions.project_aliases import expanded_alias
+from makai.sessions.requests import GetState, RunCommand
 from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState
 
@@ -46,21 +47,28 @@ SETTLE_S: Final = 2.0
 
 
 async def answer(request: RunRequest, output_format: str) -> int:
-    output = OUTPUTS[output_format](hold=request.terms.options.json_schema is not None)
-    with _cancelled_by_sigterm() as was_terminated:
-        try:
-            async with (
-                ModelRuntime(on_status=output.status) as models,
-                _sessions(request, models) as sessions,
-            ):
-                return await run_in_session(request, sessions, models, output, owns_models=is_ours(sessions))
-        except MakaiError as error:
-            output.failed(error)
-            return exit_code(error)
-        except asyncio.CancelledError:
-            if was_terminated():
-                return EXIT_INTERRUPTED
-            raise
+    output = OUTPUTS[output_format](hold=request.terms.options.json_schema is not None, is_quiet=request.is_quiet)
+    try:
+        async with (
+            ModelRuntime(on_status=output.status) as models,
+            _sessions(request, models) as sessions,
+        ):
+            if request.takes_default_model and models.resolver.settings.model is None and lacks_model(models):
+                from makai.cli.first_steps import first_model  # most users have a model
+
+                done = await first_model(models)
+                if done != "ready":
+                    return await _demo() if done == "demo" else EXIT_LOGIN_NEEDED
+            return await run_in_session(request, sessions, models, output, owns_models=is_ours(sessions))
+    except MakaiError as error:
+        output.failed(error)
+        return exit_code(error)
+
+
+async def _demo() -> int:
+    from makai.cli.terminal.chat_setup import chat_until_left
+
+    return await chat_until_left(demo_request())
 
 
 @asynccontextmanager
@@ -77,28 +85,6 @@ async def _sessions(request: RunRequest, models: ModelRuntime) -> AsyncIterator[
         yield in_memory
     finally:
         await in_memory.close()
-
-
-@contextlib.contextmanager
-def _cancelled_by_sigterm() -> Iterator[Callable[[], bool]]:
-    """SIGTERM cancels as Ctrl-C does: `timeout 60 makai run` must not leave a run behind. Yields whether it came."""
-    if os.name != "posix":
-        yield lambda: False
-        return
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    came = False
-
-    def cancel() -> None:
-        nonlocal came
-        came = True
-        task.cancel()
-
-    loop.add_signal_handler(signal.SIGTERM, cancel)
-    try:
-        yield lambda: came
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def run_in_session(
@@ -122,12 +108,16 @@ async def run_in_session(
             raise run.error
         if schema is not None:
             schema.check(outcome.message or AssistantMessage(content=()))
+        if request.last_message_file is not None:
+            from makai.cli.session_export import write  # most runs write no file
+
+            write([outcome.text.encode()], request.last_message_file)
         output.ended(outcome)
     except MakaiError as error:
         output.failed(error, outcome)
         return exit_code(error)
     finally:
-        if outcome is not None and request.keep and sys.stderr.isatty():
+        if outcome is not None and request.keep and sys.stderr.isatty() and not request.is_quiet:
             note(f'makai: continue with `makai run -r {session_id} "…"`, or chat: `makai -r {session_id}`', dim=True)
     return 0
 
@@ -135,41 +125,41 @@ async def run_in_session(
 async def _session_for(request: RunRequest, sessions: Sessions, models: ModelRuntime, owns_models: bool) -> str:
     if request.is_new:
         return await _create(request, sessions, models, owns_models)
-    summary = await chosen_session(sessions, request.resume, request.cwd)
-    await _adjust(request, sessions, models, summary.session_id)
-    return summary.session_id
+    session_id = await continued_session(request, sessions)
+    await _adjust(request, sessions, models, session_id)
+    return session_id
 
 
 async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime, owns_models: bool) -> str:
-    model = models.resolve(request.model)
-    if owns_models:
+    settings = await settings_for(request, sessions, models)
+    model = chosen_model(request, settings, models)
+    if owns_models and model is not None:
         # A missing key is reported before there is a session that could only report the same.
         models.resolver.credential_for(model, request.terms.options.account)
-    can_use_tools = request.tools and ModelCapability.TOOLS in model.capabilities
-    return await sessions.dispatch(
-        CreateSession(
-            model_ref=ref_of(model),
-            mode=request.mode or "ask",
-            cwd=request.cwd,
-            roots=request.roots,
-            terms=ev.SessionTerms(
-                system=request.system_prompt,
-                builtin_tools=can_use_tools,
-                sandbox=request.sandbox or models.logins.config.sandbox.level,
-            ),
-        )
-    )
+    return await sessions.dispatch(new_session(request, settings, model))
 
 
 async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime, session_id: str) -> None:
     """Options of the command line change an existing session from here on."""
     if request.model is not None:
-        model_ref = ref_of(models.resolve(request.model))
+        state = await sessions.dispatch(GetState(session_id))
+        model_ref = request.model
+        if state.capabilities.needs_model:
+            model_ref = ref_of(models.resolve(await expanded_alias(sessions, state.cwd, request.model)))
         await sessions.dispatch(RunCommand(session_id, SetModel(now=0, model_ref=model_ref)))
     if request.mode is not None:
         await sessions.dispatch(RunCommand(session_id, SetMode(now=0, mode=request.mode)))
-    given = {"system": request.system_prompt, "sandbox": request.sandbox}
-    changes = {name: value for name, value in given.items() if value is not None}
+    if request.title and not request.fork:
+        await sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title=request.title)))
+    given = {
+        "system": request.system_prompt,
+        "system_append": request.append_system_prompt,
+        "sandbox": request.sandbox,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if request.tool_servers:
+        check_server_ids(request.tool_servers)
+        changes |= {"tool_servers": request.tool_servers, "tool_servers_token": ""}
     if changes:
         terms = (await sessions.dispatch(GetState(session_id))).terms
         changed = msgspec.structs.replace(terms, **changes)
@@ -217,11 +207,12 @@ class _Run:
 
     async def _send(self) -> None:
         self._state = await self._sessions.dispatch(GetState(self._session_id))
+        self._history = History(has_turns=self._state.capabilities.has_turns)
         self._cursor = self._state.last_event_id
         send = Send(
             now=0,
             input_id=self._input_id,
-            content=self._request.question,
+            content=await self._content(),
             client_msg_id=self._input_id,  # the prompt is sent again when the owner died, and counts once
             terms=self._terms(self._state.terms),
         )
@@ -235,6 +226,17 @@ class _Run:
             refusal.hint = hints.get(refusal.code, refusal.hint)
             raise
         self._run_id = receipt.run_id
+
+    async def _content(self) -> str | tuple[SessionPart, ...]:
+        """The question and the files that go along with it."""
+        if not self._request.files:
+            return self._request.question
+        from makai.cli.terminal.attachments import attach_files  # most runs have none
+
+        attached = await asyncio.to_thread(attach_files, self._request.question, self._request.files)
+        for notice in attached.notices:
+            note(f"makai: {notice}", dim=True)
+        return attached.content
 
     def _terms(self, session: ev.SessionTerms) -> ev.RunTerms:
         """In a session that has tools, `--no-tools` applies to this run only."""

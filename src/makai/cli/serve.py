@@ -25,6 +25,7 @@ Examples:
   makai serve --port 0                         any free port; the address is printed
   makai serve --sandbox read-only              commands of new sessions change no file
   makai serve --grpc                           also gRPC, on port 8718
+  makai serve --acp                            also the Agent Client Protocol, at /acp
   curl -N -H "Authorization: Bearer $(cat ~/.makai/server-token)" ...
 
 The token is in MAKAI_HOME/server-token (created on first start, readable only by you). The address of the web page
@@ -36,6 +37,9 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
 @click.option("--port", default=8717, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 is any free one.")
 @click.option("--grpc/--no-grpc", default=False, help="Also listen for gRPC.")
 @click.option("--grpc-port", default=8718, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--acp", is_flag=True, help="Also serve the Agent Client Protocol at /acp (a draft; see `makai acp` for editors)."
+)
 @click.option(
     "--allow-host", "allowed_hosts", multiple=True, metavar="NAME:PORT", help="Another host name that clients may use."
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from makai.core.errors import HomeInUse, LogDamaged, StorageUnavailable, TransportError
+from makai.cli.console import note
+from makai.core.config import Config
+from makai.core.errors import HomeInUse, InvalidRequest, LogDamaged, StorageUnavailable, TransportError
+from makai.core.home import home_directory
+from makai.providers.logins import CONFIG_FILE, read_config
 from makai.providers.runtime import ModelRuntime
 from makai.server.remote_sessions import RemoteSessions
 from makai.server.session_router import SessionRouter
+from makai.sessions.log.opening import open_log
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import Sessions
 
@@ -18,16 +24,22 @@ from makai.sessions.service import Sessions
 async def open_sessions(
     *, models: ModelRuntime | None = None, on_takeover: Callable[[], None] | None = None
 ) -> AsyncIterator[Sessions]:
-    """`models` answer while this process owns the sessions; without them, a runtime of their own is opened.
+    """`models` answer while this process owns the sessions. Without them, the command only reads and changes what is
+    stored: it gets a runtime of its own and works with a broken config.toml too.
     `on_takeover` is called when the owner ended and this process took over."""
     async with AsyncExitStack() as stack:
+        config = None
         if models is None:
-            models = await stack.enter_async_context(ModelRuntime())
+            config = _usable_config(home_directory(os.environ))
+            models = await stack.enter_async_context(ModelRuntime(config=config))
         runtime, home = models, models.home
+
+        async def own() -> Sessions:
+            log = None if config is None else await open_log(home, config.store)
+            return await OwnedSessions.open(home, runtime, log=log)
+
         try:
-            sessions = await SessionRouter.open(
-                home, lambda: OwnedSessions.open(home, runtime), on_takeover=on_takeover
-            )
+            sessions = await SessionRouter.open(home, own, on_takeover=on_takeover, environ=runtime.environ)
             stack.push_async_callback(sessions.close)
             yield sessions
         except StorageUnavailable as error:
@@ -46,6 +58,17 @@ async def running_owner(home: Path) -> AsyncIterator[Sessions | None]:
         yield sessions
     finally:
         await sessions.close()
+
+
+def _usable_config(home: Path) -> Config:
+    """The user's settings, or the defaults and a warning when the file is broken."""
+    try:
+        return read_config(home / CONFIG_FILE)
+    except InvalidRequest as error:
+        note(f"makai: {error.message}", fg="yellow")
+        if error.hint:
+            note(f"       {error.hint}")
+        return Config()
 
 
 def is_ours(sessions: Sessions) -> bool:

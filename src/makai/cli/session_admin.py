@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from makai.agent.project_trust import wanted_by_servers
 from makai.cli.console import Paint, note, plain
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import in_words, open_sessions, running_owner
@@ -18,8 +17,9 @@ from makai.cli.session_selection import find_session
 from makai.core.approval_text import diff_lines
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
-from makai.core.visible_text import one_line
+from makai.core.visible_text import exact_line, one_line
 from makai.sessions import requests as req
+from makai.sessions.commands import SetTitle
 from makai.sessions.log import repair, schema
 from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
 
@@ -38,6 +38,14 @@ async def fork(given: str, at: int | None, title: str) -> ForkResult:
     return ForkResult(session_id=session_id, forked_from=origin.session_id, forked_at=at or origin.events)
 
 
+async def rename(given: str, title: str) -> str:
+    """The id of the session that has this title now."""
+    async with open_sessions() as sessions:
+        session_id = (await find_session(sessions, given)).session_id
+        await sessions.dispatch(req.RunCommand(session_id, SetTitle(now=0, title=title)))
+        return session_id
+
+
 async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:
     """The removed ids; None when the user declined. All sessions are found before one is removed."""
     async with open_sessions() as sessions:
@@ -53,7 +61,7 @@ def _confirmed(chosen: list[SessionSummary]) -> bool:
         raise InvalidRequest(unasked, hint="Confirm with --yes.")
     for summary in chosen:
         running = " (a run is active)" if summary.status in ("starting", "running", "awaiting_approval") else ""
-        title = one_line(summary.title, 60) or "(no title)"
+        title = exact_line(summary.title, 100) or "(no title)"
         note(f"  {summary.session_id}  {title}, {summary.events:,} events{running}")
     return click.confirm("Delete for good?", err=True)
 
@@ -111,18 +119,21 @@ def grant_lines(grants: Sequence[StoredGrant], paint: Paint = plain) -> list[str
 
 
 async def trust(folder: str, trusted: bool | None, *, all_folders: bool) -> list[TrustedFolder]:
-    """Set whether a folder is trusted, unless `trusted` is None; returns what holds for it, or for all folders."""
+    """Set whether a folder is trusted, unless `trusted` is None; returns what holds for it, or for all folders. What is
+    trusted is what is shown here."""
     place = folder_from(folder)
     async with open_sessions() as sessions:
-        if trusted is not None:
-            await sessions.dispatch(req.SetTrust(place, trusted))
+        found = await sessions.dispatch(req.GetTrust(place))
+        if trusted is not None or not all_folders:
+            for diff in found.changed:
+                note(f"{diff.path} is new or changed since you trusted it, so it is ignored until you do so again:")
+                for line in diff_lines(diff):
+                    note(f"  {line.text}")
+            for wanted in found.wanted:
+                note(wanted)
+        if trusted is not None and not await sessions.dispatch(req.SetTrust(place, trusted, found.digests)):
+            message = f"The project files of {place} changed while they were shown, so nothing was decided."
+            raise InvalidRequest(message, hint="Run the command again and look at them.")
         if all_folders:
             return await sessions.dispatch(req.ListTrusted())
-        found = await sessions.dispatch(req.GetTrust(place))
-        for diff in found.changed:
-            note(f"{diff.path} is new or changed since you trusted it, so it is ignored until you do so again:")
-            for line in diff_lines(diff):
-                note(f"  {line.text}")
-        for wanted in wanted_by_servers(place):
-            note(wanted)
-        return [TrustedFolder(place, found.trusted)]
+        return [TrustedFolder(place, found.trusted if trusted is None else trusted)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from makai.cli.console import harmless, has_colour, say
+from makai.cli.console import harmless, has_colour, say, terminal_width
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import find_session
 from makai.core.errors import StorageUnavailable
@@ -23,6 +23,7 @@ from makai.sessions.history import TranscriptItem, history
 from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.requests import ReadEvents
+from makai.sessions.service import Sessions
 
 
 class LoadedSession(msgspec.Struct, frozen=True):
@@ -32,15 +33,21 @@ class LoadedSession(msgspec.Struct, frozen=True):
 
 async def read_session(given: str) -> LoadedSession:
     async with open_sessions() as sessions:
-        summary = await find_session(sessions, given)
-        records: list[Record] = []
-        while page := await sessions.dispatch(ReadEvents(summary.session_id, records[-1].event_id if records else 0)):
-            records += page
-        return LoadedSession(summary, tuple(records))
+        return await read_records(sessions, given)
+
+
+async def read_records(sessions: Sessions, given: str) -> LoadedSession:
+    """The session of an id, or of its beginning, with its whole log."""
+    summary = await find_session(sessions, given)
+    records: list[Record] = []
+    while page := await sessions.dispatch(ReadEvents(summary.session_id, records[-1].event_id if records else 0)):
+        records += page
+    return LoadedSession(summary, tuple(records))
 
 
 def transcript(found: LoadedSession) -> tuple[TranscriptItem, ...]:
-    return history(map(decoded_one, found.records)).items()
+    folded = history(map(decoded_one, found.records))
+    return (*folded.items(), *folded.waiting())
 
 
 def sandbox_of(found: LoadedSession) -> SandboxLevel:
@@ -59,10 +66,9 @@ def print_transcript(found: LoadedSession) -> None:
     if not has_colour(sys.stdout):
         say(text, end="")
         return
-    from rich.console import Console
-    from rich.markdown import Markdown
+    from makai.cli.terminal.renderer import Renderer
 
-    Console().print(Markdown(text))
+    say(Renderer(colour=True).markdown(text, terminal_width() or 80))
 
 
 def exported(found: LoadedSession, form: str) -> Iterable[bytes]:
@@ -86,4 +92,4 @@ def write(pieces: Iterable[bytes], path: Path | None) -> None:
     except OSError as error:
         fresh.unlink(missing_ok=True)
         unwritten = f"{path} cannot be written ({error.strerror})."
-        raise StorageUnavailable(unwritten, hint="Name another file with -o.") from None
+        raise StorageUnavailable(unwritten, hint="Name another file.") from None

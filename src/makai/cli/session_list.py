@@ -13,7 +13,7 @@ import msgspec
 from makai.cli.console import Paint, clip, note, painter, plain, say, terminal_width
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
-from makai.cli.session_selection import LIST_HINT, every_session, short_model
+from makai.cli.session_selection import LIST_HINT, every_session, shown_agent
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionSummary
 
@@ -103,7 +103,7 @@ def _cells(session: SessionSummary, name: str, now_ms: int, folders: bool) -> tu
         name,
         age(now_ms - session.updated_ms),
         "waits for you" if session.pending_approvals else session.status.replace("_", " "),
-        short_model(session.model_ref, 40),
+        shown_agent(session, 40),
         "-" if cost is None else "free" if cost == 0 else f"${cost:.4f}",
         *((one_line(session.cwd or "-"),) if folders else ()),
         one_line(session.title) or "(no title)",

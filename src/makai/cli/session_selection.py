@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Final
 from urllib.parse import unquote
 
+from makai.cli.console import CHOOSE
+from makai.cli.early_prompt import EARLY_PROMPT
+from makai.core.durations import duration
 from makai.core.errors import InvalidRequest
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
 from makai.sessions.requests import GetSession, ListSessions
 from makai.sessions.service import Sessions
+from makai.sessions.state import SessionState
 
 _PAGE: Final = 500
 MAX_NAMED: Final = 5
+MAX_OFFERED: Final = 12
 LIST_HINT: Final = "List every session: `makai sessions list --all`."
 
 
@@ -21,6 +28,14 @@ def short_model(model_ref: str, max_length: int | None = None) -> str:
     provider, slash, rest = model_ref.partition("/")
     _, at, model = rest.partition("@")
     return one_line(f"{provider}/{unquote(model)}" if slash and at else model_ref, max_length)
+
+
+def shown_agent(session: SessionSummary | SessionState, max_length: int | None = None) -> str:
+    """What answers in a session: its model, or another agent than makai's own with the model it was told to use."""
+    if session.harness == "native":
+        return short_model(session.model_ref, max_length)
+    names = (session.harness.removeprefix("acp:"), session.model_ref)
+    return one_line(" ".join(filter(None, names)), max_length)
 
 
 async def find_session(sessions: Sessions, given: str) -> SessionSummary:
@@ -74,7 +89,10 @@ async def every_session(sessions: Sessions) -> list[SessionSummary]:
 
 
 async def chosen_session(sessions: Sessions, given: str | None, folder: str) -> SessionSummary:
-    """The session of that id; without one, the session of the folder that changed last and is not closed."""
+    """The session of that id, or the one that the user chooses; without an id, the session of the folder that changed
+    last and is not closed."""
+    if given == CHOOSE:
+        return await _asked_session(sessions, folder)
     if given is not None:
         return await find_session(sessions, given)
     for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder))):
@@ -82,3 +100,25 @@ async def chosen_session(sessions: Sessions, given: str | None, folder: str) -> 
             return summary
     hint = f"Leave out -c to begin one. {LIST_HINT}"
     raise InvalidRequest(f"there is no session to continue in {folder}.", hint=hint)
+
+
+async def _asked_session(sessions: Sessions, folder: str) -> SessionSummary:
+    """Let the user choose among the newest sessions of the folder."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidRequest("there is no terminal to choose a session on.", hint=f"Give its id: -r ID. {LIST_HINT}")
+    found = await sessions.dispatch(ListSessions(SessionFilter(cwd=folder, limit=MAX_OFFERED)))
+    if not found:
+        raise InvalidRequest(f"there is no session to continue in {folder}.", hint=LIST_HINT)
+    from makai.cli.menu import choose  # only this question needs it
+
+    now = time.time()
+    options = [
+        f"{one_line(each.title, 60) or '(no title)'}  ({duration(max(0.0, now - each.updated_ms / 1000))} ago, "
+        f"{shown_agent(each)}, {each.session_id[:8]})"
+        for each in found
+    ]
+    with EARLY_PROMPT.set_aside():
+        chosen = await choose("Which session do you want to continue?", options)
+    if chosen is None:
+        raise InvalidRequest("no session was chosen.")
+    return found[chosen]

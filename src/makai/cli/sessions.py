@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 
@@ -135,6 +137,21 @@ def export_command(session: str, form: str, output: Path | None) -> None:
         note(f"Wrote {len(found.records):,} events of session {found.summary.session_id} to {output}", dim=True)
 
 
+@command.command("rename")
+@click.argument("session", metavar="ID")
+@click.argument("title")
+@output_format
+def rename_command(session: str, title: str, as_json: bool) -> None:
+    """Change the title of a session."""
+    from makai.cli.session_admin import rename
+    from makai.cli.session_options import has_stray_bytes
+
+    if has_stray_bytes(title):
+        raise click.UsageError("the title is not valid UTF-8 text")
+    session_id = run_async(rename(session, title))
+    say_result({"session_id": session_id, "title": title}, [f"The title is now: {title}"], as_json=as_json)
+
+
 @epilog("""
 Examples:
   makai sessions rm 3f2c9a1b
@@ -223,3 +240,81 @@ def trust_command(folder: str, trusted: bool | None, all_folders: bool, as_json:
     found = run_async(trust(folder, trusted, all_folders=all_folders))
     lines = [f"{one.folder} is {'trusted' if one.trusted else 'not trusted'}" for one in found]
     say_result({"folders": found} if all_folders else found[0], lines, as_json=as_json)
+
+
+def _restoring(function: Callable[..., int]) -> Callable[..., int]:
+    """The arguments that undo and redo share."""
+    options = (
+        click.argument("session", metavar="ID"),
+        click.option("-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Messages back."),
+        click.option("--to", type=click.IntRange(min=1), metavar="EVENT", help="The message, by its event number."),
+        click.option("--dry-run", is_flag=True, help="Only show what would change."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal."),
+        output_format,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@epilog("""
+Examples:
+  makai sessions undo 3f2c9a1b --dry-run
+  makai sessions undo 3f2c9a1b
+  makai sessions undo 3f2c9a1b -n 2 --yes
+
+Files that tools changed since your last message become what they were before it, all of them or none: nothing is done
+when one of them was changed since, is a link now, or was too large or not text. What commands changed stays. The exit
+code is 1 when nothing was undone, except for a dry run that could be carried out.
+""")
+@command.command("undo")
+@_restoring
+def undo_command(session: str, count: int, to: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Restore the files of a session to before a message."""
+    return _restore(session, "undo", count=count, to=to, dry_run=dry_run, is_sure=yes, as_json=as_json)
+
+
+@epilog("""
+Examples:
+  makai sessions redo 3f2c9a1b --dry-run
+  makai sessions redo 3f2c9a1b --yes
+
+This works until a tool of the session changes a file again.
+""")
+@command.command("redo")
+@_restoring
+def redo_command(session: str, count: int, to: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Bring back file changes that were undone."""
+    return _restore(session, "redo", count=count, to=to, dry_run=dry_run, is_sure=yes, as_json=as_json)
+
+
+def _restore(session: str, direction: Literal["undo", "redo"], *, dry_run: bool, as_json: bool, **options: Any) -> int:
+    from makai.cli.session_undo import restore
+
+    result = run_async(restore(session, direction, dry_run=dry_run, is_shown=not as_json, **options))
+    if as_json:
+        say_json(result)
+    elif not dry_run:
+        note(f"{'Done.' if result.restored else 'Nothing was changed.'}")
+    return 0 if result.restored or (dry_run and not result.plan.is_refused) else EXIT_FAILED
+
+
+@epilog("""
+Examples:
+  makai sessions diff 3f2c9a1b
+  makai sessions diff 3f2c9a1b --json | jq -r '.files[].path'
+
+From before the first change of each file to after its last one, as the log has them; undone changes do not count.
+""")
+@command.command("diff")
+@click.argument("session", metavar="ID")
+@output_format
+def diff_command(session: str, as_json: bool) -> None:
+    """Show the files that tools of a session changed."""
+    from makai.cli.session_undo import print_diff, session_diff
+
+    found = run_async(session_diff(session))
+    if as_json:
+        say_json({"files": found})
+    else:
+        print_diff(found)

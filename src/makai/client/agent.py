@@ -5,8 +5,8 @@ and `attach` follows it again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Self, Unpack
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -19,12 +19,27 @@ from makai.client.connection import MakaiConnection
 from makai.client.failures import broken_protocol
 from makai.client.session_link import SessionLinks
 from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError
-from makai.protocols.makai.agent_payloads import AgentStart, AgentStatus, AgentStop
+from makai.protocols.makai.agent_payloads import (
+    AgentDiff,
+    AgentDiffResult,
+    AgentRestore,
+    AgentStart,
+    AgentStatus,
+    AgentStop,
+)
+
+if TYPE_CHECKING:
+    from makai.client.typed_output import TypedOutput
 
 _NO_CONTENT: Final = (sdk.AgentStartEvent, sdk.TurnStartEvent, sdk.TurnEndEvent, sdk.MessageStartEvent)
 """Events after which a second attempt repeats nothing that the caller has."""
 
+_AnswerT = TypeVar("_AnswerT")
+_OutputT = TypeVar("_OutputT")
+
 _info = msgspec.json.Decoder(sdk.AgentSessionInfo).decode
+_restored = msgspec.json.Decoder(sdk.AgentRestoreResult).decode
+_diff = msgspec.json.Decoder(AgentDiffResult).decode
 
 
 class AgentApi:
@@ -33,11 +48,20 @@ class AgentApi:
         self._auth = auth
         self._links = SessionLinks(connection)
 
+    @overload
+    async def run(
+        self, request: None = None, *, output: type[_OutputT], **fields: Unpack[requests.UntypedRunFields]
+    ) -> sdk.AgentRunResponse[_OutputT]: ...
+    @overload
     async def run(
         self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[requests.AgentRunFields]
+    ) -> sdk.AgentRunResponse: ...
+    async def run(
+        self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Any
     ) -> sdk.AgentRunResponse:
         """Run an agent to its end. Every failure is raised. Cancelling the caller stops the run."""
-        run = _Run(self._connection, self._auth, self._links, requests.run_request_of(request, fields))
+        asked = requests.run_request_of(request, fields)
+        run = _Run(self._connection, self._auth, self._links, asked)
         try:
             while await run.next() is not None:
                 pass
@@ -78,13 +102,38 @@ class AgentApi:
 
     async def status(self, session_id: str) -> sdk.AgentSessionInfo:
         """How a session is: idle, running, waiting for whom, and what it has used."""
-        reply = await self._links.link(requests.session_id_of(session_id)).ask(
-            "agent_status", AgentStatus(), "session_info"
-        )
+        return await self._ask(session_id, "agent_status", AgentStatus(), "session_info", _info)
+
+    async def undo(
+        self, session_id: str, *, count: int = 1, to: int | None = None, plan_id: str = "", preview: bool = False
+    ) -> sdk.AgentRestoreResult:
+        """Put files back as they were before the last `count` messages in which tools changed any, or before the
+        message of event `to`: all of them or none. With `preview` nothing is changed, and the `plan_id` of the result
+        makes a later call do exactly that. Raises when a file was changed since."""
+        wanted = AgentRestore(direction="undo", count=count, to=to, plan_id=plan_id, preview=preview)
+        return await self._ask(session_id, "agent_restore", wanted, "restore_result", _restored)
+
+    async def redo(
+        self, session_id: str, *, count: int = 1, to: int | None = None, plan_id: str = "", preview: bool = False
+    ) -> sdk.AgentRestoreResult:
+        """Take back an `undo`, with the same arguments."""
+        wanted = AgentRestore(direction="redo", count=count, to=to, plan_id=plan_id, preview=preview)
+        return await self._ask(session_id, "agent_restore", wanted, "restore_result", _restored)
+
+    async def diff(self, session_id: str) -> tuple[sdk.FileChange, ...]:
+        """The files that tools of a session changed, each from before its first change to after its last; what was
+        undone does not count. An empty `new_text` may be a removed file."""
+        return (await self._ask(session_id, "agent_diff", AgentDiff(), "diff_result", _diff)).files
+
+    async def _ask(
+        self, session_id: str, kind: str, payload: msgspec.Struct, until: str, read: Callable[[bytes], _AnswerT]
+    ) -> _AnswerT:
+        """Ask something about a session without attaching to it."""
+        reply = await self._links.link(requests.session_id_of(session_id)).ask(kind, payload, until)
         try:
-            return _info(reply.payload)
+            return read(reply.payload)
         except (msgspec.DecodeError, ValueError) as error:
-            raise broken_protocol(f"a malformed session_info: {error}") from error
+            raise broken_protocol(f"a malformed {until}: {error}") from error
 
 
 class _Run:
@@ -98,11 +147,15 @@ class _Run:
         self._connection = connection
         self._auth = auth
         self._links = links
-        self._request = request
+        self._output = _typed_output(request)
+        self._request = request if self._output is None else self._output.asked(request)
+        self._failure: MakaiStreamError | None = None
         self._view: RunView | None = None
         self._logins_before = auth.logins
         self._may_retry = True
         self._started = False
+        self._has_session = False
+        """An attempt began or found the session; it may have failed before anything was heard of it."""
         self._left = False
 
     @property
@@ -127,8 +180,14 @@ class _Run:
                     if self._started:
                         continue  # of the second attempt
                     self._started = True
-                if isinstance(heard.event, sdk.AgentEndEvent):
-                    self.response = view.response
+                match heard.event:
+                    case sdk.AgentEndEvent() if view.response is not None:
+                        ended = self._ended(heard, view.response)
+                        if ended is None:
+                            continue  # the answer is asked for again
+                        return ended
+                    case sdk.TurnStartEvent() if self._output is not None:
+                        self._output.turn_began()
                 return heard
             return None
         except BaseException:
@@ -140,9 +199,11 @@ class _Run:
         view = self._view
         if view is not None and view.error is not None:
             raise view.error
+        if self._failure is not None:
+            raise self._failure
         if view is None or view.response is None:
             raise broken_protocol("a run ended without a result")
-        return view.response
+        return self.response or view.response
 
     def leave(self) -> None:
         """Stop the run, unless it is over. May be repeated, from any thread that the connection knows."""
@@ -150,13 +211,31 @@ class _Run:
         if self._view is not None:
             self._view.abort()
 
+    def _ended(self, heard: Heard, response: sdk.AgentRunResponse) -> Heard | None:
+        """The end of the run for the caller; None when another run follows, because the answer has no `output`."""
+        self.response = response
+        if self._output is None:
+            return heard
+        self.response = response = self._output.read(response)
+        self._failure = failure = self._output.failure
+        if failure is None:
+            return Heard(sdk.AgentEndEvent(stop_reason=response.stop_reason, usage=response.usage), heard.event_id)
+        again = self._output.again(self._request, response)
+        if again is None:
+            self.response = None
+            return Heard(sdk.ErrorEvent(message=failure.message, code=failure.code), heard.event_id)
+        self._request = again
+        self._view = None
+        return None
+
     async def _begin(self) -> RunView:
         self._logins_before = self._auth.logins
         link = self._links.link(self.session_id)
         callbacks = Callbacks(self._request.tools or (), self._request.on_permission_request)
         self._view = view = RunView(self._connection, link, callbacks, self.session_id)
-        is_new = self._request.options.session_id is None and not self._started
+        is_new = self._request.options.session_id is None and not self._has_session
         await link.attach(view, requests.starts_of(self._request, is_new=is_new))
+        self._has_session = True
         await link.say("agent_message", requests.message_of(self._request), view.said)
         return view
 
@@ -169,6 +248,14 @@ class _Run:
             raise error
         self._may_retry = False
         await self._auth.login_for_retry(error, self._request.options.auth_retry_policy, self._logins_before)
+
+
+def _typed_output(request: sdk.AgentRunRequest) -> TypedOutput | None:
+    if request.output is None:
+        return None
+    from makai.client.typed_output import TypedOutput
+
+    return TypedOutput(request)
 
 
 class _FollowedView(AgentView):

@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from makai.client.type_schema import jsonable
 from makai.client.types import AgentTool, AgentToolResult, Allow, Deny, PermissionHandler, PermissionRequest
-from makai.core.content import Text
-from makai.core.errors import MakaiError
+from makai.core.content import Text, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.sanitize import sanitize, sanitize_text
 from makai.protocols.makai.agent_payloads import PermissionResponse, ToolExecute, ToolResultMessage
 
@@ -63,7 +64,7 @@ class Callbacks:
             result = await self._result_of(call)
         except Exception as error:
             log.debug("the tool %s failed", call.tool_name, exc_info=True)
-            result = AgentToolResult(content=_said(error), is_error=True)
+            result = AgentToolResult(content=said_by(error), is_error=True)
         self._executing.pop(call.tool_call_id, None)
         message = ToolResultMessage(
             tool_call_id=call.tool_call_id,
@@ -90,18 +91,51 @@ class Callbacks:
                 raise TypeError(f"on_permission_request answered {decision!r} instead of Allow or Deny")
         except Exception as error:
             log.exception("on_permission_request failed; the call is denied")
-            decision = Deny(reason=f"the permission handler failed: {_said(error)}")
+            decision = Deny(reason=f"the permission handler failed: {said_by(error)}")
         self._asking.pop(request.tool_call_id, None)
         if decision is not None:
             send("permission_response", sanitize(_response(request, decision)))
 
 
-async def called(function: Callable[[Any], Any], argument: Any) -> Any:
+async def tool_result(tool: AgentTool | None, call: ToolCall) -> ToolResult:
+    """The result of a call that a model asked for outside of a session."""
+    from makai.agent.tool_io import ArgumentsSchema
+
+    try:
+        if tool is None or tool.execute is None:
+            raise LookupError(f"there is no function for the tool {call.name!r}")
+        arguments = ArgumentsSchema(tool.definition).arguments(call.arguments_json)
+        result = result_of(await called(tool.execute, arguments))
+    except Exception as error:
+        said = error.message if isinstance(error, InvalidRequest) else said_by(error)
+        result = AgentToolResult(content=said, is_error=True)
+    return sanitize(
+        ToolResult(
+            tool_call_id=call.tool_call_id,
+            tool_name=call.name,
+            content=result.content,
+            is_error=result.is_error,
+            details_json=result.details_json,
+        )
+    )
+
+
+async def called(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """The answer of an async function, or of a plain one, which runs in a worker thread."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return await function(argument)
-    answer = await asyncio.to_thread(function, argument)
-    return await answer if inspect.isawaitable(answer) else answer
+    try:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            return await function(*arguments, **named)
+        answer = await asyncio.to_thread(_in_thread, function, *arguments, **named)
+        return await answer if inspect.isawaitable(answer) else answer
+    except SystemExit as error:  # it would end the event loop, and with it the caller's program
+        raise RuntimeError(f"it wanted to exit with {error.code!r}") from None
+
+
+def _in_thread(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    try:
+        return function(*arguments, **named)
+    except StopIteration as error:  # a future cannot hold it: the waiting task would never be woken
+        raise RuntimeError(said_by(error)) from None
 
 
 def result_of(answer: Any) -> AgentToolResult:
@@ -116,7 +150,16 @@ def result_of(answer: Any) -> AgentToolResult:
         case list() | tuple() if answer and all(isinstance(part, Text) for part in answer):
             return AgentToolResult(content=tuple(answer))
         case _:
-            return AgentToolResult(content=msgspec.json.encode(answer).decode())
+            return AgentToolResult(content=_json(answer))
+
+
+def _json(answer: Any) -> str:
+    """The answer as JSON; text in it that cannot be written, such as half a surrogate pair, is replaced."""
+    try:
+        return msgspec.json.encode(answer, enc_hook=jsonable).decode()
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(answer, enc_hook=jsonable)
+        return msgspec.json.encode(sanitize(plain)).decode()
 
 
 def _response(request: PermissionRequest, decision: Allow | Deny) -> PermissionResponse:
@@ -133,8 +176,13 @@ def _response(request: PermissionRequest, decision: Allow | Deny) -> PermissionR
     )
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def said_by(error: Exception) -> str:
+    """What the model gets of an exception: its type and its message, and no line of the program."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _cancel(call: tuple[str, asyncio.Task[None]] | None) -> None:

@@ -17,6 +17,7 @@ from makai.client.failures import transport_failure
 from makai.client.model_calls import DirectCalls, ModelCalls, RemoteCalls
 from makai.client.models import ModelsApi
 from makai.client.provider import ProviderApi
+from makai.client.tools import ToolsApi
 from makai.client.types import AuthOptions
 from makai.core.errors import InvalidRequest, TransportError
 from makai.core.secret import Secret
@@ -36,6 +37,7 @@ class MakaiClient:
         self.models = ModelsApi(self._connection)
         self.auth = AuthApi(self._connection, auth or AuthOptions(), on_login=self.models.forget)
         self.agent = AgentApi(self._connection, self.auth)
+        self.tools = ToolsApi(self._connection)
         self._calls: ModelCalls = (
             RemoteCalls(self._connection) if backend is None else DirectCalls(backend, self._connection.call_soon)
         )
@@ -145,7 +147,7 @@ async def open_channel(options: MakaiClientOptions) -> Channel:
             return await _open_url(options.url, Secret(token) if isinstance(token := options.token, str) else token)
         from makai.transports.stdio_child import spawn_stdio
 
-        return await spawn_stdio(options.command or (sys.executable, "-m", "makai", "stdio"), options.environ)
+        return await spawn_stdio(options.command or (sys.executable, "-P", "-m", "makai", "stdio"), options.environ)
     except TransportError as error:
         raise transport_failure(error.message, hint=error.hint) from error
 

@@ -66,7 +66,7 @@ class MakaiConnection:
         self.callbacks = BackgroundTasks()
         """The caller's own functions that run for a session; they end with the connection."""
         self._protocol = ClientConnection(channel.max_frame_bytes)
-        self._listeners: dict[str, ScopeListener] = {}
+        self._listeners: dict[Scope, ScopeListener] = {}
         self._failure: Failure | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -76,7 +76,7 @@ class MakaiConnection:
         """Begin a request. Waits while the server does not take what was sent before."""
         await self.ready()
         exchange = Exchange(self, self._protocol.begin(kind))
-        self._listeners[exchange.scope.id] = exchange
+        self._listeners[exchange.scope] = exchange
         return exchange
 
     async def ask(self, kind: str, payload: Any, until: str, decode: Callable[[msgspec.Raw], _Answer]) -> _Answer:
@@ -105,10 +105,11 @@ class MakaiConnection:
         if self._failure is not None:
             raise self._failure()
 
-    def listen(self, session_id: str, listener: ScopeListener) -> Scope:
-        """Begin the scope of a session, of which there may be one on this connection. Call `ready` first."""
-        scope = self._protocol.begin("session_id", session_id)
-        self._listeners[scope.id] = listener
+    def listen(self, kind: ScopeKind, scope_id: str, listener: ScopeListener) -> Scope:
+        """Begin the scope of a session or tool server, of which there may be one on this connection. Call `ready`
+        first."""
+        scope = self._protocol.begin(kind, scope_id)
+        self._listeners[scope] = listener
         return scope
 
     def post(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> str:
@@ -124,7 +125,7 @@ class MakaiConnection:
         return message_id
 
     def forget(self, scope: Scope) -> None:
-        if self._listeners.pop(scope.id, None) is not None:
+        if self._listeners.pop(scope, None) is not None:
             self._protocol.end(scope)
 
     def abort(self, stream_id: str) -> None:
@@ -177,7 +178,7 @@ class MakaiConnection:
                 for each in list(self._listeners.values()):
                     each.unread(partial(transport_failure, reason, code="parse_error"))
             return
-        listener = self._listeners.get(reply.scope.id)
+        listener = self._listeners.get(reply.scope)
         if listener is not None:
             listener.deliver(reply)
 

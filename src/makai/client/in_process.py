@@ -22,10 +22,9 @@ class InProcessServer:
 
         self.backend: Backend = backend if backend is not None else ModelRuntime(environ)
         home = self.backend.home if isinstance(self.backend, ModelRuntime) else None
-        self._sessions = SessionSource(self.backend, home)
+        self._sessions = SessionSource(self.backend, home, environ=environ)
         self._owns_backend = backend is None
-        default_sandbox = self._sessions.default_sandbox
-        self._server = MakaiServer(self.backend, sessions=self._sessions.get, default_sandbox=default_sandbox)
+        self._server = MakaiServer(self.backend, sessions=self._sessions.get, settings=self._sessions.settings)
         self._channel, theirs = memory_pair()
         self.max_frame_bytes = self._channel.max_frame_bytes
         self.receive, self.send = self._channel.receive, self._channel.send

@@ -77,6 +77,7 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
     api: str = ""
     provider: str = ""
     timestamp: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 _REPEATED_BY_THE_TERMINAL: Final = frozenset({"done", "error"})
@@ -150,9 +151,10 @@ class _RemoteCall:
     def _end(self, result: _Result) -> sdk.MessageEndEvent:
         self._exchange.end()
         fields = msgspec.structs.asdict(result)
+        warnings = fields.pop("warnings")
         if result.content is None:
             fields["content"] = self._reconstructor.message.content
-        self.response = response_of(ChatMessage(role="assistant", **fields))
+        self.response = response_of(ChatMessage(role="assistant", **fields), warnings)
         return sdk.MessageEndEvent(usage=result.usage, stop_reason=result.stop_reason)
 
 
@@ -220,6 +222,7 @@ class _DirectCall:
         self._known = known
         self._whole = whole
         self._accepted = False
+        self._warnings: list[str] = []
         self._interrupted = False
         self._reader: asyncio.Task[object] | None = None
         self._events = self._read(batches)
@@ -273,10 +276,13 @@ class _DirectCall:
         self._accepted = True
         match event:
             case ev.Done(message=message):
-                self.response = response_of(chat_message(message))
+                self.response = response_of(chat_message(message), tuple(self._warnings))
                 return sdk.MessageEndEvent(usage=message.usage, stop_reason=message.stop_reason or "end_turn")
             case ev.Failed():
                 return error_event(stream_error(event))
+            case ev.Keepalive(level="warning", note=note):
+                self._warnings.append(note)
+                return None
             case _ if self._whole:
                 return None
             case ev.Start(partial=partial):
@@ -324,7 +330,7 @@ def error_event(error: StreamError) -> sdk.ErrorEvent:
     return failures.error_event(failure)
 
 
-def response_of(message: ChatMessage) -> sdk.CompletionResponse:
+def response_of(message: ChatMessage, warnings: tuple[str, ...]) -> sdk.CompletionResponse:
     return sdk.CompletionResponse(
         message=message,
         usage=message.usage,
@@ -332,4 +338,5 @@ def response_of(message: ChatMessage) -> sdk.CompletionResponse:
         api=message.api,
         model_id=message.model,
         stop_reason=message.stop_reason,
+        warnings=warnings,
     )

@@ -4,21 +4,24 @@ answers come from is the business of `model_calls`."""
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from makai.client import types as sdk
 from makai.client.auth import AuthApi
+from makai.client.callbacks import tool_result
 from makai.client.failures import failure_of
 from makai.client.model_calls import ModelCall, ModelCalls
 from makai.client.models import ModelsApi
-from makai.client.requests import Messages, Options, Tools, request_of
+from makai.client.requests import AgentTools, Messages, Options, Tools, request_of, tools_of
 from makai.core.errors import MakaiAuthError, MakaiStreamError
+from makai.protocols.makai.payloads import ChatMessage
 
 
 class ProviderApi:
-    """Models, asked directly: no agent loop, and tool calls are only reported."""
+    """Models, asked directly: no agent loop. Tool calls are reported; `call_tools` carries them out."""
 
     def __init__(self, calls: ModelCalls, auth: AuthApi, models: ModelsApi) -> None:
         self._calls = calls
@@ -55,6 +58,13 @@ class ProviderApi:
         """Ask a model and get the answer as it arrives: `async for event in client.provider.stream(...)`."""
         asked = request_of(request, model_ref, messages, tools, options)
         return ProviderStream(self._calls, self._auth, self._models, asked)
+
+    async def call_tools(self, response: sdk.CompletionResponse, tools: AgentTools) -> list[ChatMessage]:
+        """Carry out the tool calls of an answer, all at once, and return their results as messages: ask again with
+        `[*messages, response.message, *results]`. What fails is a result too. No permission is asked for here."""
+        own_tools = {tool.name: tool for tool in tools_of(tools) or ()}
+        results = await asyncio.gather(*(tool_result(own_tools.get(call.name), call) for call in response.tool_calls))
+        return [ChatMessage(role="tool", content=(result,)) for result in results]
 
     async def _complete(self, request: sdk.ProviderCompleteRequest) -> sdk.CompletionResponse:
         call = await self._calls.begin(request, None, whole=True)

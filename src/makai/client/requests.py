@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 from uuid import uuid4
 
 import msgspec
 
 from makai.client import types as sdk
+from makai.client.function_tools import tool_of_function
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.session_events import PermissionMode, SandboxLevel
+from makai.core.tool_server_ids import check_server_ids
 from makai.protocols.makai.agent_payloads import AgentMessage, AgentOptions, AgentStart
 from makai.protocols.makai.envelope import MAX_SESSION_ID_LENGTH, is_session_id, is_uuid
 from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRequest, read_payload
@@ -21,9 +23,11 @@ from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRe
 AnyMessage: TypeAlias = str | Mapping[str, Any] | ChatMessage | Message
 Messages: TypeAlias = str | Sequence[AnyMessage]
 """A lone string is one user message."""
-Tools: TypeAlias = Sequence[ToolDefinition | Mapping[str, Any]]
+AnyTool: TypeAlias = "sdk.AgentTool | ToolDefinition | Mapping[str, Any] | Callable[..., Any]"
+"""A function is a tool by its signature and docstring; see `makai.tool`."""
+Tools: TypeAlias = Sequence[AnyTool]
 Options: TypeAlias = sdk.RunOptions | Mapping[str, Any]
-AgentTools: TypeAlias = Sequence[sdk.AgentTool | ToolDefinition | Mapping[str, Any]]
+AgentTools: TypeAlias = Sequence[AnyTool]
 AgentRunOptionsLike: TypeAlias = sdk.AgentRunOptions | sdk.RunOptions | Mapping[str, Any]
 
 _FIELDS: Final = frozenset(sdk.AgentRunRequest.__struct_fields__)
@@ -45,7 +49,7 @@ def request_of(
     return sdk.ProviderCompleteRequest(
         model_ref=given["model_ref"],
         messages=given["messages"],
-        tools=tuple(shape_of(ToolDefinition, tool, "tools") for tool in given.get("tools", ())),
+        tools=tuple(_definition_of(tool) for tool in given.get("tools", ())),
         options=shape_of(sdk.RunOptions, given.get("options") or sdk.RunOptions(), "options"),
     )
 
@@ -57,7 +61,8 @@ def fields_of(
     given = given_of(request, fields)
     if unknown := given.keys() - known:
         raise InvalidRequest(f"{what} has no {', '.join(sorted(unknown))}")
-    if not isinstance(given.get("model_ref"), str):
+    model_ref = given.get("model_ref", "")
+    if not isinstance(model_ref, str) or not (model_ref or given.get("agent")):
         raise InvalidRequest("model_ref is missing", hint="client.models.list() says which there are.")
     if "messages" not in given:
         raise InvalidRequest("messages is missing")
@@ -120,13 +125,15 @@ def chat_message(message: AnyMessage, name: str = "message") -> ChatMessage:
             return shape_of(ChatMessage, message, name)
 
 
-class AgentRunFields(TypedDict, total=False):
-    """The fields of an `AgentRunRequest` as callers may write them."""
+class UntypedRunFields(TypedDict, total=False):
+    """The fields of an `AgentRunRequest` as callers may write them, without the type of the answer."""
 
     model_ref: str
+    agent: str | None
     messages: Messages
     tools: AgentTools | None
     options: AgentRunOptionsLike | None
+    tool_servers: Sequence[str] | None
     system_prompt: str | None
     builtin_tools: bool
     cwd: str | None
@@ -135,24 +142,48 @@ class AgentRunFields(TypedDict, total=False):
     title: str | None
     approval_s: float | None
     on_permission_request: sdk.PermissionHandler | None
+    output_repairs: int
+
+
+class AgentRunFields(UntypedRunFields, total=False):
+    """All fields of an `AgentRunRequest` as callers may write them."""
+
+    output: Any
 
 
 def run_request_of(
-    request: sdk.AgentRunRequest | Mapping[str, Any] | None, fields: AgentRunFields
+    request: sdk.AgentRunRequest | Mapping[str, Any] | None, fields: Mapping[str, Any]
 ) -> sdk.AgentRunRequest:
     given = fields_of(request, fields, _FIELDS, "an agent's request")
     given["tools"] = tools_of(given.get("tools"))
+    if (servers := given.get("tool_servers")) is not None:
+        given["tool_servers"] = _server_ids(servers)
     given["options"] = _options_of(given.get("options") or sdk.AgentRunOptions())
     return sdk.AgentRunRequest(**given)
 
 
+def _server_ids(given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise InvalidRequest("tool_servers is a list of ids, not one id")
+    check_server_ids(ids := tuple(given))
+    return ids
+
+
 def tools_of(tools: AgentTools | None) -> tuple[sdk.AgentTool, ...] | None:
-    return None if tools is None else tuple(_tool_of(tool) for tool in tools)
+    if tools is None:
+        return None
+    found = tuple(_tool_of(tool) for tool in tools)
+    names = [tool.name for tool in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidRequest(f"tools: two have the name {', '.join(twice)}")
+    return found
 
 
 def session_id_of(session_id: str) -> str:
     if not is_session_id(session_id):
-        raise InvalidRequest(f"a session id has 1 to {MAX_SESSION_ID_LENGTH} characters, none of them NUL")
+        raise InvalidRequest(
+            f"a session id has 1 to {MAX_SESSION_ID_LENGTH} characters, none of them NUL or a lone surrogate"
+        )
     return session_id.lower() if is_uuid(session_id) else session_id
 
 
@@ -167,9 +198,11 @@ def starts_of(request: sdk.AgentRunRequest, *, is_new: bool) -> tuple[AgentStart
     system, _ = _split(request)
     tools = None if request.tools is None else tuple(tool.definition for tool in request.tools)
     start = AgentStart(
-        model_ref=request.model_ref,
+        model_ref=request.model_ref or None,
+        agent=request.agent,
         system_prompt=system,
         tools=tools,
+        tool_servers=request.tool_servers,
         builtin_tools=request.builtin_tools,
         cwd=request.cwd,
         mode=request.mode,
@@ -207,14 +240,28 @@ def _text_of(message: ChatMessage) -> str:
     return "".join(part.text for part in message.content if isinstance(part, Text))
 
 
-def _tool_of(tool: sdk.AgentTool | ToolDefinition | Mapping[str, Any]) -> sdk.AgentTool:
-    if isinstance(tool, sdk.AgentTool):
-        return tool
-    fields = msgspec.structs.asdict(tool) if isinstance(tool, msgspec.Struct) else dict(tool)
+def _tool_of(tool: AnyTool) -> sdk.AgentTool:
+    match tool:
+        case sdk.AgentTool():
+            return tool
+        case ToolDefinition():
+            fields = msgspec.structs.asdict(tool)
+        case Mapping():
+            fields = dict(tool)
+        case _ if callable(tool):
+            return tool_of_function(tool)
+        case _:
+            raise InvalidRequest(f"tools: {tool!r} is no tool", hint="Give functions, or `makai.AgentTool` values.")
     try:
         return sdk.AgentTool(**fields)
     except TypeError as error:
         raise InvalidRequest(f"tools: {error}") from error
+
+
+def _definition_of(tool: AnyTool) -> ToolDefinition:
+    if isinstance(tool, ToolDefinition | Mapping):
+        return shape_of(ToolDefinition, tool, "tools")
+    return _tool_of(tool).definition
 
 
 def _options_of(options: AgentRunOptionsLike) -> sdk.AgentRunOptions:

@@ -208,7 +208,7 @@ class SessionLink:
         await self._connection.ready()
         self._over.clear()
         self._stopping = self._said = self._abort = False
-        self._scope = self._connection.listen(self._session_id, self)
+        self._scope = self._connection.listen("session_id", self._session_id, self)
 
     async def _send(
         self, kind: str, payload: msgspec.Struct, until: str, on_answer: Callable[[str], None] | None = None

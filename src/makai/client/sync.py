@@ -9,7 +9,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -20,6 +20,8 @@ from makai.client.connect import Connecting, MakaiClient, connect
 from makai.client.models import ModelsApi
 from makai.client.portal import Portal, events_of, read_ahead
 from makai.client.provider import ProviderApi, ProviderStream
+from makai.client.requests import AgentRunFields, AgentTools, UntypedRunFields
+from makai.client.tools import MAX_PARALLEL, ExecuteCall, ToolsApi, ToolServer
 from makai.core.secret import Secret
 from makai.server.backend import Backend
 
@@ -119,15 +121,75 @@ class SyncModels(_SyncApi[ModelsApi]):
 
 class SyncProvider(_SyncApi[ProviderApi]):
     complete = _waiting(ProviderApi.complete)
+    call_tools = _waiting(ProviderApi.call_tools)
     stream = _making(ProviderApi.stream, SyncProviderStream)
 
 
 class SyncAgent(_SyncApi[AgentApi]):
-    run = _waiting(AgentApi.run)
+    @overload
+    def run(
+        self, request: None = None, *, output: type[_T], **fields: Unpack[UntypedRunFields]
+    ) -> sdk.AgentRunResponse[_T]: ...
+    @overload
+    def run(
+        self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[AgentRunFields]
+    ) -> sdk.AgentRunResponse: ...
+    def run(
+        self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Any
+    ) -> sdk.AgentRunResponse:
+        """Run an agent to its end. Every failure is raised. Ctrl-C stops the run."""
+        return self._portal.run(self._api.run(request, **fields))
+
     stream = _making(AgentApi.stream, SyncAgentStream)
     attach = _making(AgentApi.attach, SyncAgentFollower)
     stop = _waiting(AgentApi.stop)
     status = _waiting(AgentApi.status)
+    undo = _waiting(AgentApi.undo)
+    redo = _waiting(AgentApi.redo)
+    diff = _waiting(AgentApi.diff)
+
+
+class SyncToolServer:
+    """Tools that this client serves, until `close`. Plain functions run in worker threads."""
+
+    def __init__(self, portal: Portal, server: ToolServer) -> None:
+        self._portal = portal
+        self._server = server
+        self.server_id = server.server_id
+        self.tool_names = server.tool_names
+
+    def wait(self) -> None:
+        """Return when the server was closed; raise when its connection is lost."""
+        self._portal.run(self._server.wait())
+
+    def close(self) -> None:
+        self._portal.run(self._server.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class SyncTools(_SyncApi[ToolsApi]):
+    def serve(
+        self,
+        server_id: str,
+        *,
+        tools: AgentTools,
+        execute: ExecuteCall | None = None,
+        timeout_s: float = 300.0,
+        max_parallel: int = MAX_PARALLEL,
+    ) -> SyncToolServer:
+        """Register the tools at once: `with client.tools.serve(...) as server:`."""
+
+        async def opened() -> ToolServer:
+            return await self._api.serve(
+                server_id, tools=tools, execute=execute, timeout_s=timeout_s, max_parallel=max_parallel
+            )
+
+        return SyncToolServer(self._portal, self._portal.run(opened()))
 
 
 class SyncMakaiClient:
@@ -137,6 +199,7 @@ class SyncMakaiClient:
         self.auth = SyncAuth(portal, client.auth)
         self.models = SyncModels(portal, client.models)
         self.agent = SyncAgent(portal, client.agent)
+        self.tools = SyncTools(portal, client.tools)
         self.provider = SyncProvider(portal, client.provider)
         # A script that just ends must not leave a server process behind.
         self._finalizer = weakref.finalize(self, _end, portal, client)

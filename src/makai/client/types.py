@@ -4,18 +4,29 @@ apart. Fields that makai adds to the specified ones come last and have defaults.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from makai.catalog.models import AuthStatus, ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
-from makai.core.request import RequestOptions, ToolDefinition
+from makai.core.request import RequestOptions, ToolDefinition, ToolPermission
 from makai.core.session_events import GrantScope, PermissionMode, SandboxLevel
 from makai.core.usage import Usage
+from makai.protocols.makai.agent_payloads import AgentRestoreResult as AgentRestoreResult
+from makai.protocols.makai.agent_payloads import FileChange as FileChange
+from makai.protocols.makai.agent_payloads import FileRestore as FileRestore
 from makai.protocols.makai.agent_payloads import PermissionRequest as PermissionRequest
 from makai.protocols.makai.payloads import ChatMessage
+
+if TYPE_CHECKING:
+    from makai.client.rendering import RenderedAnswer
+
+    # With the default, which Python knows from 3.13 on, `AgentRunResponse` alone stays a whole type.
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    OutputT = TypeVar("OutputT")
 
 AuthRetryPolicy: TypeAlias = Literal["manual", "auto_once"]
 NO_PARAMETERS: Final = '{"type":"object"}'
@@ -147,6 +158,8 @@ class CompletionResponse(Shape, frozen=True, kw_only=True):
     model_id: str = ""
     stop_reason: str | None = None
     """end_turn, max_tokens, tool_use, stop_sequence, max_turns, or whatever a later server says."""
+    warnings: tuple[str, ...] = ()
+    """What you should know about this answer, such as which options the vendor does not take."""
 
     @property
     def text(self) -> str:
@@ -160,6 +173,18 @@ class CompletionResponse(Shape, frozen=True, kw_only=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tools the model wants to run, in order."""
         return tuple(part for part in self.message.content if isinstance(part, ToolCall))
+
+    def _repr_html_(self) -> str:
+        return self._rendered().html()
+
+    def _repr_markdown_(self) -> str:
+        return self._rendered().markdown()
+
+    def _rendered(self) -> RenderedAnswer:
+        from makai.client.rendering import RenderedAnswer
+
+        output = getattr(self, "output", None)
+        return RenderedAnswer(self.text, output, self.tool_calls, self.model_id, self.usage)
 
 
 class MessageStartEvent(Shape, frozen=True, kw_only=True, tag_field="type", tag="message_start"):
@@ -238,6 +263,10 @@ class AgentTool(Shape, frozen=True, kw_only=True):
     """The JSON Schema of the arguments as text; or give it as `schema`. Without either the tool takes none."""
     schema: Mapping[str, Any] | None = None
     execute: ExecuteTool | None = None
+    permission: ToolPermission = "allow"
+    """"ask": a person decides each call that no rule allows."""
+    read_only: bool = False
+    """It changes nothing."""
 
     def __post_init__(self) -> None:
         if self.parameters_schema_json is not None and self.schema is not None:
@@ -249,7 +278,13 @@ class AgentTool(Shape, frozen=True, kw_only=True):
         text = self.parameters_schema_json
         if text is None:
             text = NO_PARAMETERS if self.schema is None else msgspec.json.encode(self.schema).decode()
-        return ToolDefinition(name=self.name, description=self.description, parameters_schema_json=text)
+        return ToolDefinition(
+            name=self.name,
+            description=self.description,
+            parameters_schema_json=text,
+            permission=self.permission,
+            read_only=self.read_only,
+        )
 
 
 class Allow(Shape, frozen=True, kw_only=True):
@@ -292,13 +327,18 @@ class AgentRunOptions(RunOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 class AgentRunRequest(Shape, frozen=True, kw_only=True):
     """One agent run. Everything below `options` describes the session, whose first run sets it."""
 
-    model_ref: str
-    """As `models.list` gave it: opaque, never taken apart here."""
     messages: tuple[ChatMessage, ...]
     """What follows the last assistant message is said to the agent; the session remembers the rest itself."""
+    model_ref: str = ""
+    """As `models.list` gave it: opaque, never taken apart here. With `agent`, one of that agent's models, or empty."""
+    agent: str | None = None
+    """Another agent than makai's own, such as "gemini", or "acp:" and a command line."""
     tools: tuple[AgentTool, ...] | None = None
     """None leaves an existing session its tools; the client that declared those carries them out."""
     options: AgentRunOptions = AgentRunOptions()
+    tool_servers: tuple[str, ...] | None = None
+    """Ids of programs that serve tools (`client.tools.serve`), registered now or later. None leaves an existing session
+    those it has."""
     system_prompt: str | None = None
     """Instead of makai's own instructions. A system message at the head of `messages` means the same."""
     builtin_tools: bool = False
@@ -312,14 +352,21 @@ class AgentRunRequest(Shape, frozen=True, kw_only=True):
     """How long a permission request may wait for an answer."""
     on_permission_request: PermissionHandler | None = None
     """Without it the decision is left to other clients of the session, until the deadline."""
+    output: Any = None
+    """What the answer must be: a dataclass, msgspec Struct, TypedDict, pydantic model, other type of JSON values, or a
+    JSON Schema. `AgentRunResponse.output` is then a value of it; an answer that is none fails as `invalid_output`."""
+    output_repairs: int = 1
+    """How often an answer that does not follow `output` is asked for again, within the limits in `options`."""
 
 
-class AgentRunResponse(CompletionResponse, frozen=True, kw_only=True):
+class AgentRunResponse(CompletionResponse, Generic[OutputT], frozen=True, kw_only=True):
     """The newest answer of a run, with the usage of all its turns."""
 
     session_id: str = ""
     """What to continue: `options={"session_id": response.session_id}`."""
     run_id: str = ""
+    output: OutputT = None  # type: ignore[assignment]  # of a run that asked for none
+    """The answer as a value of the type that was given as `output`."""
 
 
 class AgentSessionInfo(Shape, frozen=True, kw_only=True):
@@ -339,6 +386,8 @@ class AgentSessionInfo(Shape, frozen=True, kw_only=True):
     title: str = ""
     cwd: str | None = None
     run_id: str | None = None
+    log_id: str | None = None
+    """Its id for REST, `/ws` and `makai sessions`, where that is not `session_id`: of a session you named yourself."""
 
 
 class AgentStartEvent(Shape, frozen=True, kw_only=True, tag_field="type", tag="agent_start"):

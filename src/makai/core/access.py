@@ -3,10 +3,7 @@ of the same user, over the owner's socket or in process, is `LOCAL` and may do e
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
-import secrets
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -48,6 +45,8 @@ SERVER: Final = Caller(name="server", scope="admin")
 
 def new_token() -> tuple[str, Secret]:
     """The id and the whole text of a new token."""
+    import secrets
+
     token_id = secrets.token_hex(6)
     return token_id, Secret(f"{TOKEN_MARK}{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}")
 
@@ -60,8 +59,12 @@ def token_id_of(candidate: str) -> str | None:
 
 def token_digest(token: Secret) -> str:
     """What a store keeps of a token. It has 256 random bits, so that a plain hash cannot be searched."""
+    import hashlib  # a program that an editor starts has no tokens
+
     return hashlib.sha256(token.reveal().encode()).hexdigest()
 
 
 def is_digest_of(digest: str, candidate: str) -> bool:
+    import hmac
+
     return hmac.compare_digest(token_digest(Secret(candidate)), digest)

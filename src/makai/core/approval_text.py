@@ -3,25 +3,26 @@
 Nothing is left out without a line that says so, and the end is always shown. Characters that a terminal would obey or a
 reader would not see are written out (`visible_text.exact`). Clients choose colours and keys, never the text. Pure.
 
-Diffs are bounded: common lines at both ends are set aside first, and the rest is compared only while that is cheap.
+The work is bounded: differences are searched for a limited number of steps (`line_diff`), and only lines that a client
+shows are rendered.
 """
 
 from __future__ import annotations
 
-import difflib
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from makai.core.confinement import Confinement, opened_text
+from makai.core.line_diff import changed_lines
 from makai.core.session_events import ApprovalRequested, FileDiff
-from makai.core.visible_text import exact
+from makai.core.visible_text import exact, exact_line
 
 MAX_LINES: Final = 400
 """Lines of an approval that a client shows unasked; the rest is marked as omitted and shown on request."""
-MAX_COMPARED_LINES: Final = 2_000
-"""Lines of old and new text together; beyond that, the old part is shown as removed and the new one as added."""
 CONTEXT_LINES: Final = 3
 
 LineKind: TypeAlias = Literal[
@@ -37,38 +38,71 @@ class ExactLine(msgspec.Struct, frozen=True):
     gutter: str = ""
 
 
+class LineBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of one kind, rendered when they are shown."""
+
+    kind: LineKind
+    source: Sequence[str]
+    """The lines as they came; the block is a part of them."""
+    first: int
+    last: int
+    prefix: str = ""
+    tab: str = "\\t"
+    gutter_width: int = 0
+    """Digits of line numbers; 0 for none."""
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def rendered(self, *, backwards: bool = False) -> Iterator[ExactLine]:
+        places = range(self.first, self.last)
+        for index in reversed(places) if backwards else places:
+            text = self.prefix + self.tab.join(map(exact, self.source[index].split("\t")))
+            yield ExactLine(self.kind, text, f"{index + 1:>{self.gutter_width}}" if self.gutter_width else "")
+
+
 class ApprovalText(msgspec.Struct, frozen=True, kw_only=True):
     question: str
-    lines: tuple[ExactLine, ...]
+    blocks: tuple[LineBlock, ...]
     rule: str
     """The rule that a wider approval would save; empty when only this call can be approved."""
 
     @property
+    def lines(self) -> tuple[ExactLine, ...]:
+        return tuple(_rendered(self.blocks))
+
+    @property
     def is_long(self) -> bool:
-        return len(self.lines) > MAX_LINES
+        return sum(map(len, self.blocks)) > MAX_LINES
 
     def excerpt(self) -> tuple[ExactLine, ...]:
         """At most `MAX_LINES` lines of the beginning and the end, with a mark where lines are missing."""
         if not self.is_long:
             return self.lines
         head, tail = MAX_LINES * 3 // 4, MAX_LINES // 4
-        mark = ExactLine("omitted", f"… {len(self.lines) - head - tail:,} lines not shown …")
-        return (*self.lines[:head], mark, *self.lines[-tail:])
+        mark = ExactLine("omitted", f"… {sum(map(len, self.blocks)) - head - tail:,} lines not shown …")
+        last = [*islice(_rendered(self.blocks, backwards=True), tail)]
+        return (*islice(_rendered(self.blocks), head), mark, *reversed(last))
+
+
+def _rendered(blocks: Sequence[LineBlock], *, backwards: bool = False) -> Iterator[ExactLine]:
+    for block in reversed(blocks) if backwards else blocks:
+        yield from block.rendered(backwards=backwards)
 
 
 def approval_text(asked: ApprovalRequested, cwd: str | None = None) -> ApprovalText:
     """`cwd` is the session's folder, where commands run unless their arguments name another one."""
     arguments = _decoded(asked.arguments_json)
     command = arguments.get("command") if asked.name == "shell" and isinstance(arguments, dict) else None
-    diffs = [line for diff in asked.diffs for line in diff_lines(diff)]
+    diffs = [block for diff in asked.diffs for block in _diff_blocks(diff)]
     if isinstance(command, str):
         question = "Run this command?"
-        lines = [*_command(command, arguments, cwd, asked.confinement), *diffs]
+        blocks = [*_command(command, arguments, cwd, asked.confinement), *diffs]
     else:
-        tool = ExactLine("command", _inline(asked.name))
         question = f"{' '.join(exact(asked.title or asked.name).split())}?"
-        lines = diffs or [tool, *_arguments(arguments, asked.arguments_json)]
-    return ApprovalText(question=question, lines=tuple(lines), rule=_inline(asked.grant))
+        others = [*_arguments(_not_in_diffs(arguments, asked.diffs), asked.arguments_json)]
+        blocks = [_block("command", exact_line(asked.name)), *others, *diffs] if others or not diffs else diffs
+    return ApprovalText(question=question, blocks=tuple(blocks), rule=exact_line(asked.grant))
 
 
 def expiry_text(deadline_ms: int | None, now_ms: int) -> str:
@@ -94,9 +128,9 @@ _ASKS: Final = frozenset({"network", "git", "write_folders", "no_sandbox"})
 """Arguments with which a model asks for more than the sandbox; what they open is shown instead."""
 
 
-def _command(command: str, arguments: dict[str, Any], cwd: str | None, confinement: Confinement) -> Iterator[ExactLine]:
-    yield from _text_lines("command", command)
-    yield from (ExactLine("opened", f"+ {_inline(line)}") for line in opened_text(confinement))
+def _command(command: str, arguments: dict[str, Any], cwd: str | None, confinement: Confinement) -> Iterator[LineBlock]:
+    yield _block("command", command)
+    yield from (_block("opened", f"+ {exact_line(line)}") for line in opened_text(confinement))
     details: list[str] = []
     others: dict[str, Any] = {}
     for name, value in ({"directory": "."} | arguments).items():
@@ -104,7 +138,7 @@ def _command(command: str, arguments: dict[str, Any], cwd: str | None, confineme
             case "command", _:
                 pass
             case "directory", str():
-                details += [f"in {_inline(place)}"] if (place := cwd if value == "." else value) else []
+                details += [f"in {exact_line(place)}"] if (place := cwd if value == "." else value) else []
             case "timeout_s", int() | float() if not isinstance(value, bool):
                 details.append(f"for at most {value:g} s")
             case "reason", str():
@@ -114,65 +148,95 @@ def _command(command: str, arguments: dict[str, Any], cwd: str | None, confineme
             case _:
                 others[name] = value
     if details:
-        yield ExactLine("detail", ", ".join(details))
+        yield _block("detail", ", ".join(details))
     for name, value in others.items():
         yield from _argument(name, value)
 
 
-def _arguments(arguments: Any, arguments_json: str) -> Iterator[ExactLine]:
+_PATHS: Final = frozenset({"path", "file_path", "filepath", "abs_path", "absolute_path", "notebook_path"})
+_OLD_TEXTS: Final = frozenset({"old_text", "oldtext", "old_string", "oldstring", "old_str"})
+_NEW_TEXTS: Final = frozenset({"content", "new_text", "newtext", "new_string", "newstring", "new_str", "new_source"})
+_MAX_SOUGHT: Final = 50
+"""Arguments that are looked for in the diffs; each may cost a search of the whole text."""
+
+
+def _not_in_diffs(arguments: Any, diffs: Sequence[FileDiff]) -> Any:
+    """The arguments without those that the diffs show: a path, and texts of an edit, each by its name and its value."""
+    if not diffs or not isinstance(arguments, dict) or len(arguments) > _MAX_SOUGHT:
+        return arguments
+    return {name: value for name, value in arguments.items() if not _is_in_diffs(name, value, diffs)}
+
+
+def _is_in_diffs(name: str, value: Any, diffs: Sequence[FileDiff]) -> bool:
+    folded = name.lower()
+    match value:
+        case str() if folded in _PATHS:
+            meant = posixpath.normpath(value)
+            return any(diff.path == meant or diff.path.endswith(f"/{meant}") for diff in diffs)
+        case str() if folded in _OLD_TEXTS:
+            return any(value in (diff.old_text or "") for diff in diffs)
+        case str() if folded in _NEW_TEXTS:
+            return any(value in diff.new_text for diff in diffs)
+        case False if folded == "replace_all":
+            return True
+        case [*edits] if folded == "edits" and len(edits) <= _MAX_SOUGHT:
+            return all(isinstance(edit, dict) and not _not_in_diffs(edit, diffs) for edit in edits)
+        case _:
+            return False
+
+
+def _arguments(arguments: Any, arguments_json: str) -> Iterator[LineBlock]:
     if not isinstance(arguments, dict):
-        yield from _text_lines("argument", arguments_json)
+        yield _block("argument", arguments_json)
         return
     for name, value in arguments.items():
         yield from _argument(name, value)
 
 
-def _argument(name: str, value: Any) -> Iterator[ExactLine]:
+def _argument(name: str, value: Any) -> Iterator[LineBlock]:
     """`name: value` as JSON; a text of several lines follows its name line by line, indented."""
-    label = _inline(name)
+    label = exact_line(name)
     if isinstance(value, str) and "\n" in value:
-        yield ExactLine("argument", f"{label}:")
-        yield from _text_lines("argument", value, indent="  ")
+        yield _block("argument", f"{label}:")
+        yield _block("argument", value, prefix="  ")
     else:
         formatted = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-        yield from _text_lines("argument", f"{label}: {formatted}")
+        yield _block("argument", f"{label}: {formatted}")
 
 
-def _inline(text: str) -> str:
-    """Exact text that stays on its line."""
-    return exact(text).replace("\n", "\\n")
+def _block(kind: LineKind, text: str, prefix: str = "") -> LineBlock:
+    source = text.split("\n")
+    return LineBlock(kind=kind, source=source, first=0, last=len(source), prefix=prefix)
 
 
-def _text_lines(kind: LineKind, text: str, indent: str = "") -> Iterator[ExactLine]:
-    return (ExactLine(kind, indent + line) for line in exact(text).split("\n"))
-
-
-_Change: TypeAlias = tuple[LineKind, int, str]
-"""Kind, line number (in the old text for removed lines, else in the new one), text."""
+_DiffKind: TypeAlias = Literal["added", "removed", "context"]
 _TAB: Final = "→   "
-_SIGNS: Final = {"added": "+", "removed": "-", "context": " "}
+_SIGNS: Final[dict[_DiffKind, str]] = {"added": "+", "removed": "-", "context": " "}
 
 
 def diff_lines(diff: FileDiff) -> list[ExactLine]:
     """The path with its counts, then the changed lines with their numbers and some context."""
+    return [*_rendered(_diff_blocks(diff))]
+
+
+def diff_counts(diffs: Iterable[FileDiff]) -> str:
+    """Lines added and removed, such as `+3 -1`."""
+    return _counts([block for diff in diffs for block in _changes(diff)])
+
+
+def _counts(blocks: Sequence[LineBlock]) -> str:
+    added, removed = (sum(len(block) for block in blocks if block.kind == kind) for kind in ("added", "removed"))
+    return f"+{added} -{removed}"
+
+
+def _diff_blocks(diff: FileDiff) -> list[LineBlock]:
+    changes = [*_changes(diff)]
     kind = "new file " if diff.old_text is None else ""
-    lines = [ExactLine("file", f"{kind}{_inline(diff.path)}  {diff_counts([diff])}")]
-    old, new = _split(diff.old_text or ""), _split(diff.new_text)
-    width = len(str(max(len(old), len(new), 1)))
-    for change, number, text in _changes(old, new):
-        gutter = f"{number or '':>{width}}"
-        shown = f"{_SIGNS[change]} {_TAB.join(map(exact, text.split(chr(9))))}" if change in _SIGNS else text
-        lines.append(ExactLine(change, shown, gutter))
+    blocks = [_block("file", f"{kind}{exact_line(diff.path)}  {_counts(changes)}"), *changes]
     if diff.old_text and diff.new_text and diff.old_text.endswith("\n") != diff.new_text.endswith("\n"):
         verb = "gains" if diff.new_text.endswith("\n") else "loses"
-        lines.append(ExactLine("detail", f"(the last line {verb} its line break)"))
-    return lines
-
-
-def diff_counts(diffs: Sequence[FileDiff]) -> str:
-    """Lines added and removed, such as `+3 -1`."""
-    kinds = [kind for diff in diffs for kind, _, _ in _changes(_split(diff.old_text or ""), _split(diff.new_text))]
-    return f"+{kinds.count('added')} -{kinds.count('removed')}"
+        blocks.append(_block("detail", f"(the last line {verb} its line break)"))
+    return blocks
 
 
 def _split(text: str) -> list[str]:
@@ -180,42 +244,27 @@ def _split(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _changes(old: list[str], new: list[str]) -> Iterator[_Change]:
-    start = _common(zip(old, new, strict=False))
-    end = _common(zip(reversed(old[start:]), reversed(new[start:]), strict=False))
-    after = len(new) - end
-    yield from _numbered("context", new, max(0, start - CONTEXT_LINES), start)
-    yield from _compared(old[: len(old) - end], new[:after], start)
-    yield from _numbered("context", new, after, min(len(new), after + CONTEXT_LINES))
+def _changes(diff: FileDiff) -> Iterator[LineBlock]:
+    """Lines of the old text are numbered as there, all others as in the new one."""
+    old, new = _split(diff.old_text or ""), _split(diff.new_text)
+    width = len(str(max(len(old), len(new), 1)))
 
+    def block(kind: _DiffKind, source: Sequence[str], first: int, last: int) -> LineBlock:
+        prefix = f"{_SIGNS[kind]} "
+        return LineBlock(kind=kind, source=source, first=first, last=last, prefix=prefix, tab=_TAB, gutter_width=width)
 
-def _compared(old: list[str], new: list[str], start: int) -> Iterator[_Change]:
-    """The changes behind the first `start` lines, which are equal."""
-    if len(old) + len(new) - 2 * start > MAX_COMPARED_LINES or len(old) == start or len(new) == start:
-        yield from _numbered("removed", old, start, len(old))
-        yield from _numbered("added", new, start, len(new))
-        return
-    matcher = difflib.SequenceMatcher(None, old[start:], new[start:], autojunk=False)
-    for tag, old_from, old_to, new_from, new_to in matcher.get_opcodes():
-        if tag != "equal":
-            yield from _numbered("removed", old, start + old_from, start + old_to)
-            yield from _numbered("added", new, start + new_from, start + new_to)
-        elif new_to - new_from > 2 * CONTEXT_LINES:
-            yield from _numbered("context", new, start + new_from, start + new_from + CONTEXT_LINES)
-            yield "omitted", 0, f"… {new_to - new_from - 2 * CONTEXT_LINES} unchanged lines"
-            yield from _numbered("context", new, start + new_to - CONTEXT_LINES, start + new_to)
-        else:
-            yield from _numbered("context", new, start + new_from, start + new_to)
-
-
-def _numbered(kind: LineKind, lines: list[str], first: int, last: int) -> Iterator[_Change]:
-    return ((kind, index + 1, lines[index]) for index in range(first, last))
-
-
-def _common(pairs: Iterable[tuple[str, str]]) -> int:
-    length = 0
-    for one, other in pairs:
-        if one != other:
-            break
-        length += 1
-    return length
+    at = None  # where the unchanged lines after the last change begin
+    for change in changed_lines(old, new):
+        if at is None or change.new_from - at > 2 * CONTEXT_LINES:
+            if at is not None:
+                yield block("context", new, at, at + CONTEXT_LINES)
+                left_out = change.new_from - at - 2 * CONTEXT_LINES
+                mark = f"{' ' * (width + 1)}… {left_out} unchanged lines"
+                yield LineBlock(kind="omitted", source=(mark,), first=0, last=1)
+            at = max(0, change.new_from - CONTEXT_LINES)
+        yield block("context", new, at, change.new_from)
+        yield block("removed", old, change.old_from, change.old_to)
+        yield block("added", new, change.new_from, change.new_to)
+        at = change.new_to
+    after = max(0, len(new) - CONTEXT_LINES) if at is None else at
+    yield block("context", new, after, min(len(new), after + CONTEXT_LINES))

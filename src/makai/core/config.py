@@ -1,17 +1,20 @@
 """`config.toml`: the user's settings for every command; `docs/configuration.md` shows one. Pure; an error names the
 line or key that is wrong, and unknown keys are refused: a misspelt setting must not be ignored. A project may set only
-`[permissions]`, in its `.makai/config.toml` and once its folder is trusted."""
+`[permissions]` and the settings of `core.settings`, in its `.makai/config.toml` and once its folder is trusted."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+import re
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import SandboxLevel
+from makai.core.session_terms import SandboxLevel
+from makai.core.settings import SettingsLayer, check_layer
 
-ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
+NotifyKind: TypeAlias = Literal["bell", "desktop", "none"]
+ConfigT = TypeVar("ConfigT", "Config", "ProjectConfig")
 
 
 class LoginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -44,8 +47,15 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Model ids to list when the server has no listing of its own."""
     key_variable: str = ""
     """The environment variable that holds its API key."""
-    needs_key: bool = True
+    needs_key: bool | None = None
+    """None: a server with a `key_variable` or a `login` needs a key, another one does not."""
     login: LoginConfig | None = None
+
+    @property
+    def is_keyed(self) -> bool:
+        if self.needs_key is not None:
+            return self.needs_key or self.login is not None
+        return bool(self.key_variable) or self.login is not None
 
 
 class PermissionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,9 +67,16 @@ class PermissionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What commands of new sessions can do. Only the user's own file may say so: a project could widen it."""
+    """The longer way to write `sandbox = "read-only"`, in the user's own file."""
 
     level: SandboxLevel = "workspace-write"
+
+
+class RetriesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long runs keep asking a provider."""
+
+    max_seconds: Annotated[int, msgspec.Meta(ge=0, le=86_400)] | None = None
+    """For one that limits the rate or is overloaded; 0: it is not asked again. None: ten minutes."""
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -69,17 +86,59 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`sqlite` is a file in MAKAI_HOME, the only store of this version."""
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An agent that speaks the Agent Client Protocol, for `makai -a NAME`. Only the user's own file may name one."""
+
+    command: tuple[str, ...]
+    """The program and its arguments."""
+    title: str = ""
+    env: tuple[str, ...] = ()
+    """The variables of yours that it may see, beside those that every program needs."""
+    auth: dict[str, str] = {}
+    """Variable -> the login method of the agent to use when that variable is set."""
+    reports_cost: bool = False
+    """Whether it says what it costs in US dollars while it works; a budget is refused otherwise."""
+    login: str = ""
+    """What to do when it wants a login."""
+
+
+class Config(SettingsLayer, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    sandbox: SandboxLevel | SandboxConfig | None = None  # type: ignore[assignment]
     providers: dict[str, ProviderConfig] = {}
+    agents: dict[str, AgentConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
-    sandbox: SandboxConfig = SandboxConfig()
     store: StoreConfig = StoreConfig()
+    retries: RetriesConfig = RetriesConfig()
+    notify: NotifyKind = "bell"
+    """How the terminal calls you back when it needs an answer or a long run ends, while you look elsewhere."""
+    status_line: str = ""
+    """What stands below the prompt, such as "{model} · {branch} · {cost}"; empty is the usual line."""
+
+    @property
+    def settings(self) -> SettingsLayer:
+        level = self.sandbox.level if isinstance(self.sandbox, SandboxConfig) else self.sandbox
+        return _layer_of(self, level)
 
 
-class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ProjectConfig(SettingsLayer, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a trusted project may settle for sessions in it."""
 
     permissions: PermissionsConfig = PermissionsConfig()
+
+    @property
+    def settings(self) -> SettingsLayer:
+        return _layer_of(self, self.sandbox)
+
+
+def _layer_of(config: SettingsLayer, sandbox: SandboxLevel | None) -> SettingsLayer:
+    return SettingsLayer(
+        model=config.model,
+        mode=config.mode,
+        effort=config.effort,
+        theme=config.theme,
+        sandbox=sandbox,
+        aliases=config.aliases,
+    )
 
 
 def parse_config(text: str, where: str = "config.toml") -> Config:
@@ -94,10 +153,73 @@ def _parsed(text: str, where: str, shape: type[ConfigT]) -> ConfigT:
     import tomllib
 
     try:
-        return msgspec.convert(tomllib.loads(text), shape)
+        config = msgspec.convert(tomllib.loads(text), shape)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidRequest(f"{where} is not valid TOML: {error}") from error
+        hint = 'Correct the line, for example with `makai config edit`. Texts stand in quotes: model = "sonnet".'
+        raise InvalidRequest(f"{where} is not valid TOML: {error}", hint=hint) from error
     except msgspec.ValidationError as error:
-        raise InvalidRequest(
-            f"{where}: {error}", hint="See schema/config.json for what may be written there."
-        ) from error
+        raise _mistake(text, where, str(error), shape) from error
+    check_layer(config.settings, where)
+    return config
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+
+
+def _mistake(text: str, where: str, error: str, shape: type[ConfigT]) -> InvalidRequest:
+    """The error of a value with its line, and with the values or keys that are possible."""
+    from makai.core.config_forms import expected_form  # only an error pays for this import
+
+    unknown, path = _UNKNOWN.match(error), _PATH.search(error)
+    keys = [key for key in _named_entry(path[1] if path else "", text, shape).split(".") if key]
+    if unknown:
+        keys.append(unknown[1])
+    line = line_of(text, keys)
+    place = f"{where}, line {line}" if line else where
+    hint = "docs/configuration.md and schema/config.json say what may be written there."
+    if (form := expected_form(keys, shape)) and not unknown:
+        hint = f"{'.'.join(keys)} {form}"
+    elif unknown and len(keys) == 1:
+        hint = f"{_did_you_mean(keys[0], shape.__struct_fields__)}{hint}"
+    return InvalidRequest(f"{place}: {error}", hint=hint)
+
+
+def _named_entry(path: str, text: str, shape: type[ConfigT]) -> str:
+    """The path with the name of the wrong entry, which msgspec writes as `[...]`, as in `aliases[...]`."""
+    import tomllib
+
+    table, entry, rest = path.partition("[...]")
+    entries = tomllib.loads(text).get(table) if entry else None
+    for name, value in entries.items() if isinstance(entries, dict) else ():
+        try:
+            msgspec.convert({table: {name: value}}, shape)
+        except msgspec.ValidationError:
+            return re.sub(r"\[[^\]]*\]", "", f"{table}.{name}{rest}")
+    return re.sub(r"\[[^\]]*\]", "", path)
+
+
+def _did_you_mean(name: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # only an error pays for this import
+
+    close = get_close_matches(name, known, n=2)
+    return f"Did you mean {' or '.join(close)}? " if close else ""
+
+
+def line_of(text: str, keys: list[str]) -> int | None:
+    """The line on which a key is written: the last of its path that is found. None when none is."""
+    found, table = None, ""
+    wanted = ".".join(keys)
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([^\]]*?)\s*\]", line):
+            table = header[1].replace('"', "").replace("'", "") + "."
+            written = table[:-1]
+        elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+            written = table + key[1].replace('"', "").replace("'", "")
+        else:
+            continue
+        if written == wanted:
+            return number
+        if found is None and (wanted.startswith(f"{written}.") or written.startswith(f"{wanted}.")):
+            found = number
+    return found

@@ -21,6 +21,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     folders: tuple[str, ...] = ()
     """Further folders that may be written, absolute and free of links."""
     unsandboxed: bool = False
+    terminal: bool = False
+    """It runs in a terminal of the session's editor, which no sandbox confines: `unsandboxed` is set, too."""
 
     @property
     def opens(self) -> bool:
@@ -29,6 +31,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 SESSION_SANDBOX: Final = Confinement()
+EDITOR_TERMINAL: Final = Confinement(unsandboxed=True, terminal=True)
 
 
 class OfferedGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +46,8 @@ class OfferedGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 def opened_text(confinement: Confinement) -> tuple[str, ...]:
     """What a command is given beyond the session's sandbox, one line each; paths and hosts are not made visible yet."""
+    if confinement.terminal:
+        return ("in a terminal of your editor, without the sandbox: it can read and change everything that you can",)
     if confinement.unsandboxed:
         return ("without the sandbox: it can read and change everything that you can",)
     lines = []

@@ -10,7 +10,7 @@ signatures, OpenAI encrypted reasoning). It is kept byte for byte and sent back 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,6 +64,10 @@ class ResourceLink(Part, frozen=True, tag_field="type", tag="resource_link"):
     uri: str
     name: str = ""
     mime_type: str | None = None
+    title: str | None = None
+    description: str | None = None
+    size: int | None = None
+    """In bytes."""
 
 
 class ToolCall(Part, frozen=True, tag_field="type", tag="tool_call"):
@@ -113,13 +117,22 @@ def for_model(part: SessionPart) -> UserPart:
         case Resource():
             return Text(text=f'<resource uri="{part.uri}">\n{part.text}\n</resource>')
         case ResourceLink():
-            return Text(text=f"[{part.name or 'resource'}]({part.uri})")
+            about = f": {part.description}" if part.description else ""
+            return Text(text=f"[{part.name or 'resource'}]({part.uri}){about}")
         case _:
             return part
 
 
 def content_for_model(content: str | tuple[SessionPart, ...]) -> str | tuple[UserPart, ...]:
     return content if isinstance(content, str) else tuple(map(for_model, content))
+
+
+PartT = TypeVar("PartT", bound=Part)
+
+
+def with_note(note: str, content: str | tuple[PartT, ...]) -> tuple[Text | PartT, ...]:
+    """The content after a text of its own."""
+    return (Text(text=note), Text(text=content)) if isinstance(content, str) else (Text(text=note), *content)
 
 
 def words_of(content: str | tuple[SessionPart, ...]) -> str:
@@ -129,3 +142,8 @@ def words_of(content: str | tuple[SessionPart, ...]) -> str:
     return "\n".join(
         part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in map(for_model, content)
     )
+
+
+def own_words(content: str | tuple[SessionPart, ...]) -> str:
+    """The text that a person wrote, without what is attached to it."""
+    return content if isinstance(content, str) else "\n".join(part.text for part in content if isinstance(part, Text))

@@ -3,22 +3,32 @@ message says what happened; `hint` says what the user can do next. Neither ever 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 AuthErrorKind: TypeAlias = Literal["provider_error", "cancelled", "transport_error", "unknown"]
+EndpointErrorKind: TypeAlias = Literal[
+    "unknown_company",
+    "unknown_host",
+    "auth_not_offered",
+    "missing_key",
+    "missing_value",
+    "invalid_value",
+    "not_in_matrix",
+]
 RefusalCode: TypeAlias = Literal[
     "BUSY",
     "NOT_RUNNING",
     "STALE_RUN_ID",
     "UNKNOWN_CALL_ID",
     "APPROVAL_CONFLICT",
+    "INPUT_NOT_WAITING",
     "BAD_ARGUMENT",
     "INVALID_COMMAND",
     "UNKNOWN_SESSION",
     "SESSION_EXISTS",
     "SESSION_CLOSED",
 ]
-"""MiniCodex's codes, and three about the session itself."""
+"""MiniCodex's codes, one about queued messages, and three about the session itself."""
 StreamErrorKind: TypeAlias = Literal["provider_error", "transport_error", "aborted", "unknown"]
 
 
@@ -42,6 +52,18 @@ class ParseError(MakaiError):
     code = "parse_error"
 
 
+class MissingEventKind(ParseError):
+    """An event without a `kind`, or with an empty one."""
+
+
+class UnknownEventKind(ParseError):
+    """An event of a kind that the contract of harnesses does not have."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 class InvalidRequest(MakaiError):
     """The request cannot be carried out as written; nothing was sent upstream."""
 
@@ -60,6 +82,26 @@ class ModelRefError(InvalidRequest):
         self.kind = kind
 
 
+class EndpointError(InvalidRequest):
+    """A request for a model endpoint cannot be resolved; `kind` says why."""
+
+    def __init__(self, message: str, *, kind: EndpointErrorKind, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+
+
+class NoProvider(InvalidRequest):
+    """No harness is registered under that name."""
+
+    code = "no_provider"
+
+
+class SessionNotFound(InvalidRequest):
+    """A harness does not know the session that it was asked to resume, or the session has ended."""
+
+    code = "session_not_found"
+
+
 class ModelRetired(MakaiError):
     """A ref we issued once, whose model its vendor has retired."""
 
@@ -70,6 +112,12 @@ class NotSupported(MakaiError):
     """Asked for something this runtime or this model API does not offer."""
 
     code = "not_implemented"
+
+
+class Unsupported(NotSupported):
+    """A harness was asked for a capability that it does not declare."""
+
+    code = "unsupported"
 
 
 class Forbidden(MakaiError):
@@ -127,9 +175,44 @@ class ChannelClosed(TransportError):
     """Nothing can be sent any more: the peer is gone, or this side closed the channel."""
 
 
+class ToolUnavailable(MakaiError):
+    """The program that executes a tool is not connected, or disconnected during the call."""
+
+    code = "tool_unavailable"
+
+
+class ToolTimeout(MakaiError):
+    """The program that executes a tool did not answer in time."""
+
+    code = "tool_timeout"
+
+
+class AgentFailed(MakaiError):
+    """An external agent could not be started, ended, broke its protocol or refused what it was asked. The message has
+    the last lines of its standard error."""
+
+    code = "agent_failed"
+
+
+NO_RESULT: Final = "spawn_no_result"
+"""The code of an `AgentFailed` about an agent that ended as if it were well, without a result."""
+
+
+class SpawnFailed(AgentFailed):
+    """A harness could not start this session."""
+
+    code = "spawn_failed"
+
+
+class ProviderUnavailable(AgentFailed):
+    """The program that a harness needs is missing or does not answer: no session of it can start."""
+
+    code = "provider_unavailable"
+
+
 class ProviderError(MakaiError):
     """The model API failed after we accepted the request. Carries what the vendor said: HTTP status, its own error
-    code, its request id, how long to wait."""
+    code, its request id, how long to wait, and whether credit or a limit per day is used up, so that no wait helps."""
 
     code = "provider_error"
 
@@ -142,11 +225,13 @@ class ProviderError(MakaiError):
         vendor_code: str | None = None,
         request_id: str | None = None,
         retry_after_ms: int | None = None,
+        quota_exhausted: bool = False,
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.provider_id = provider_id
         self.status = status
+        self.quota_exhausted = quota_exhausted
         self.vendor_code = vendor_code
         self.request_id = request_id
         self.retry_after_ms = retry_after_ms
@@ -263,8 +348,44 @@ _AUTH_ERRORS: dict[str, type[AuthError]] = {
 }
 _PLAIN_ERRORS: dict[str, type[MakaiError]] = {
     error.code: error
-    for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Forbidden, Aborted, TransportError)
+    for error in (
+        ParseError,
+        InvalidRequest,
+        ModelRetired,
+        NotSupported,
+        Forbidden,
+        Aborted,
+        TransportError,
+        AgentFailed,
+        NoProvider,
+        SessionNotFound,
+        Unsupported,
+        SpawnFailed,
+        ProviderUnavailable,
+        ToolUnavailable,
+        ToolTimeout,
+    )
 } | {StorageUnavailable.code: StorageUnavailable}
+
+
+Found = TypeVar("Found", bound=BaseException)
+
+
+def find_error(error: BaseException | None, kind: type[Found]) -> Found | None:
+    """The error of that class which `error` is, groups or was raised from (`raise ... from`), else None: an error stays
+    recognizable after others wrapped it with context (DM-PROV-005)."""
+    seen = set[int]()
+    waiting = [error]
+    while waiting:
+        candidate = waiting.pop(0)
+        if candidate is None or id(candidate) in seen:
+            continue
+        if isinstance(candidate, kind):
+            return candidate
+        seen.add(id(candidate))
+        waiting += candidate.exceptions if isinstance(candidate, BaseExceptionGroup) else ()
+        waiting.append(candidate.__cause__ or (None if candidate.__suppress_context__ else candidate.__context__))
+    return None
 
 
 def error_from_code(

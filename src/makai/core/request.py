@@ -12,12 +12,19 @@ from makai.core.model import ReasoningEffort
 CacheRetention: TypeAlias = Literal["none", "short", "long"]
 
 
-class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+ToolPermission: TypeAlias = Literal["allow", "ask"]
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool the model may call. The schema travels as JSON text."""
 
     name: str
     description: str
     parameters_schema_json: str
+    permission: ToolPermission = "allow"
+    """Of a tool that a client carries out: "ask" has a person decide each call that no rule allows."""
+    read_only: bool = False
+    """Of such a tool: it changes nothing."""
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,4 +65,9 @@ class StreamOptions(RequestOptions, frozen=True, kw_only=True):
     connect_timeout_s: float = 15.0
     stall_timeout_s: float = 300.0
     """How long upstream may say nothing new before we give up. Keep-alives are not news."""
-    max_retries: int = 3
+    max_retries: int | None = None
+    """How often a failed request is sent again at most; by default three times within seconds."""
+    retry_for_s: float | None = None
+    """How long a request that a vendor refused for its load or rate is sent again, with growing waits; 0: not at all.
+    None: only `max_retries` quick ones; the runs of sessions then have what the user's `config.toml` says, or minutes
+    (`providers.retries.PATIENCE_S`)."""

@@ -1,23 +1,32 @@
 """Session events: what the log of a session holds. Everything else about a session is a view of it.
 
-Events are facts: they are never changed, and a reader that does not know one keeps it and passes it on. The log of
-older versions stays readable: a new field has a default, and tags never change.
-
+Events are facts that never change; a reader keeps and passes on one that it does not know. The log of older versions
+stays readable: a new field has a default, and tags never change.
 A *run* is one user input up to its settlement; a *turn* is one model call inside it. `call_id` is unique in a session;
-the vendor's id is kept beside it. What a sub-agent does while a call of its parent is open names that call in
-`parent_call_id`.
+the vendor's id is kept beside it. What a sub-agent does names the open call of its parent in `parent_call_id`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
 from makai.core.content import SessionPart
+from makai.core.durations import duration
+from makai.core.file_versions import FileVersions as FileVersions
+from makai.core.file_versions import RestoredFile as RestoredFile
+from makai.core.file_versions import RestoreDirection as RestoreDirection
 from makai.core.messages import Message, StopReason
-from makai.core.request import StreamOptions, ToolDefinition
+from makai.core.session_terms import SANDBOX_MEANINGS as SANDBOX_MEANINGS
+from makai.core.session_terms import ClientCapabilities as ClientCapabilities
+from makai.core.session_terms import HarnessCapabilities as HarnessCapabilities
+from makai.core.session_terms import McpServer as McpServer
+from makai.core.session_terms import RunTerms as RunTerms
+from makai.core.session_terms import SandboxLevel as SandboxLevel
+from makai.core.session_terms import SessionTerms as SessionTerms
 from makai.core.usage import Usage
 
 PermissionMode: TypeAlias = Literal["ask", "accept_edits", "plan", "never_ask"]
@@ -36,12 +45,6 @@ Decision: TypeAlias = Literal["approve", "deny_continue", "deny_abort"]
 GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
 RunPurpose: TypeAlias = Literal["input", "compaction"]
-SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
-SANDBOX_MEANINGS: Final[dict[SandboxLevel, str]] = {
-    "read-only": "commands change no file",
-    "workspace-write": "commands write only in the session's folders, without network",
-    "full-access": "no sandbox: a command can do everything that you can",
-}
 
 
 class HasPermissionMode(msgspec.Struct, frozen=True):
@@ -50,90 +53,6 @@ class HasPermissionMode(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if (name := FORMER_MODES.get(getattr(self, "mode"))) is not None:  # noqa: B009
             msgspec.structs.force_setattr(self, "mode", name)
-
-
-class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool server that a client wants for the session: a program to start, or an address.
-
-    Terms are in the log, so this names the variables and headers that the server needs and never holds their values.
-    """
-
-    name: str
-    command: str = ""
-    args: tuple[str, ...] = ()
-    url: str = ""
-    transport: Literal["stdio", "http", "sse"] = "stdio"
-    env_names: tuple[str, ...] = ()
-    header_names: tuple[str, ...] = ()
-
-
-class ClientCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the client that created the session does for its agent."""
-
-    read_files: bool = False
-    """Reads files, with changes that are not saved yet."""
-    write_files: bool = False
-    terminals: bool = False
-
-
-class SessionTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session works with in all its runs, in every process that runs them."""
-
-    system: str | None = None
-    """Replaces the built-in system prompt."""
-    builtin_tools: bool = False
-    """Files, shell, search, fetch, plan and MCP, beneath the session's roots."""
-    tools: tuple[ToolDefinition, ...] = ()
-    """Tools that a client declared and executes itself."""
-    mcp_servers: tuple[McpServer, ...] = ()
-    client: ClientCapabilities = ClientCapabilities()
-    sandbox: SandboxLevel = "workspace-write"
-    approval_s: float | None = None
-    """How long a question may wait for a person; None for the default of the server."""
-
-
-MAX_MCP_WAIT_S: Final = 600.0
-
-
-class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The limits and wishes that came with one input. A limit of None is no limit."""
-
-    options: StreamOptions = StreamOptions()
-    max_turns: int | None = None
-    max_output_tokens: int | None = None
-    max_usd: float | None = None
-    allow_unknown_price: bool = False
-    """Begin although `max_usd` cannot be kept, because the price of the model is unknown; refused otherwise."""
-    max_seconds: float | None = None
-    mcp_wait_s: float | None = None
-    """How long the run waits for all MCP servers before its first turn, at most `MAX_MCP_WAIT_S`; None: a moment."""
-    allow: tuple[str, ...] = ()
-    """Permission rules that count for this run only."""
-    deny: tuple[str, ...] = ()
-    token: str = ""
-    """The token of the caller that sent the input, as in `mode_changed`; empty for a process of the same user."""
-
-
-class HarnessCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the agent of a session can do. The defaults are those of the native loop."""
-
-    has_turns: bool = True
-    """Reports every model call as a turn: words and calls inside one, results before the next."""
-    needs_model: bool = True
-    """Runs a model of the catalog; otherwise a session may have no `model_ref`."""
-    resume: bool = True
-    """Continues a run after a restart of the server."""
-    steer: bool = True
-    """Reads further input during a run."""
-    compact: bool = True
-    change_model: bool = True
-    change_mode: bool = True
-    """Obeys the permission modes."""
-    images: bool = True
-    audio: bool = True
-    nested_agents: bool = True
-    own_approvals: bool = False
-    """The agent process itself asks for approvals, so its questions end with it."""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -169,6 +88,18 @@ class TitleChanged(Fact, frozen=True, tag="title_changed"):
 
 class ModelChanged(Fact, frozen=True, tag="model_changed"):
     model_ref: str
+
+
+class HarnessChanged(Fact, frozen=True, tag="harness_changed"):
+    """Another agent carries out the runs from here on. It has no memory of its own of what was said before."""
+
+    harness: str
+    model_ref: str = ""
+    capabilities: HarnessCapabilities = HarnessCapabilities()
+    dropped: tuple[str, ...] = ()
+    """What the new agent does not take over, in words for people."""
+    token: str = ""
+    """The token of the caller, as in `mode_changed`."""
 
 
 class ModeChanged(Fact, HasPermissionMode, frozen=True, tag="mode_changed"):
@@ -212,13 +143,21 @@ class SessionClosed(Fact, frozen=True, tag="session_closed"):
 
 
 class InputAccepted(Fact, frozen=True, tag="input_accepted"):
-    """Input was taken; it becomes a `user_message` when a run reads it."""
+    """Input was taken; it becomes a `user_message` when a run reads it, unless it is withdrawn before that."""
 
     input_id: str
     content: str | tuple[SessionPart, ...]
     client_msg_id: str | None = None
     delivery: Delivery = "queue"
     terms: RunTerms = RunTerms()
+
+
+class InputWithdrawn(Fact, frozen=True, tag="input_withdrawn"):
+    """A user took back an input before a run read it: it never becomes a `user_message`."""
+
+    input_id: str
+    token: str = ""
+    """The token of the caller, as in `mode_changed`."""
 
 
 class UserInput(Fact, frozen=True, tag="user_message"):
@@ -244,6 +183,8 @@ class RunStarted(Fact, frozen=True, tag="run_started"):
     input_id: str = ""
     """Of a run that answers the conversation as it is; that of any other run is in its `user_message`."""
     client_msg_id: str | None = None
+    without_turns: bool = False
+    """The agent of the run reports no turns (`HarnessCapabilities.has_turns`)."""
 
 
 class RunStatusChanged(Fact, frozen=True, tag="run_status"):
@@ -260,7 +201,6 @@ class RunAborted(Fact, frozen=True, tag="run_aborted"):
     by: str = ""
     reason: str = ""
     token: str = ""
-    """As in `mode_changed`."""
 
 
 class RunFinished(Fact, frozen=True, tag="run_finished"):
@@ -268,6 +208,8 @@ class RunFinished(Fact, frozen=True, tag="run_finished"):
 
     stop_reason: StopReason
     usage: Usage = Usage()
+    turns: int = 0
+    """Of an agent that has no turns in the log and says how many it took."""
 
 
 class RunFailed(Fact, frozen=True, tag="run_failed"):
@@ -316,6 +258,8 @@ class AssistantText(NestedFact, frozen=True, tag="assistant_text"):
     content_index: int
     text: str
     signature: str | None = None
+    broken_off: bool = False
+    """The run was aborted in the middle of the block: this is what was said of it. Older logs have only the deltas."""
 
 
 class Reasoning(NestedFact, frozen=True, tag="reasoning"):
@@ -379,8 +323,7 @@ class ApprovalRequested(Fact, frozen=True, tag="approval_requested"):
     deadline_ms: int | None = None
     """Unix milliseconds; a call without a decision by then is denied."""
     grant: str = ""
-    """The rule a decision for the session, or for always, sets by default, such as `Bash(git log:*)`. Empty: only
-    once."""
+    """The rule that a decision for more than once sets by default, such as `Bash(git log:*)`; empty: only once."""
     options: tuple[ApprovalOption, ...] = ()
     """Empty when the question is not an external agent's."""
     confinement: Confinement = SESSION_SANDBOX
@@ -416,7 +359,7 @@ class ToolProgress(Fact, frozen=True, tag="tool_progress"):
 
 
 class ToolUpdated(Fact, frozen=True, tag="tool_updated"):
-    """What an external agent says about a call while it is open. A field of None leaves what was said before."""
+    """What is new about a call while it is open. A field of None leaves what was said before."""
 
     call_id: str
     title: str | None = None
@@ -426,6 +369,8 @@ class ToolUpdated(Fact, frozen=True, tag="tool_updated"):
     content: tuple[SessionPart, ...] | None = None
     diffs: tuple[FileDiff, ...] | None = None
     raw_output_json: str | None = None
+    terminal_id: str | None = None
+    """The terminal of a client in which the command runs; only the connection that made it can show it."""
 
 
 class ToolFinished(Fact, frozen=True, tag="tool_finished"):
@@ -440,6 +385,10 @@ class ToolFinished(Fact, frozen=True, tag="tool_finished"):
     """What a client's tool says for clients, beside what it tells the model."""
     interrupted: bool = False
     """The server ended or the run was aborted during the call; what it did is unknown."""
+    only_looked: bool = False
+    """The command ran where it could write nothing but temporary files."""
+    file_versions: tuple[FileVersions, ...] = ()
+    """One for each of `diffs`, in their order; empty when the agent's own tools made the change, and in older logs."""
 
 
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -452,6 +401,31 @@ class PlanUpdated(Fact, frozen=True, tag="plan"):
     entries: tuple[PlanEntry, ...]
 
 
+class FilesRestoring(Fact, frozen=True, tag="files_restoring"):
+    """A user wants file changes of the session undone or redone. From here on files may be changed; `files_restored`
+    says what became of it."""
+
+    direction: RestoreDirection
+    message: int
+    """The event of the message before which the files are, or after which they are again."""
+    events: tuple[int, ...]
+    """The `tool_finished` events whose changes are undone or redone."""
+    files: tuple[RestoredFile, ...]
+    token: str = ""
+
+
+class FilesRestored(Fact, frozen=True, tag="files_restored"):
+    """The files of the last `files_restoring` as they are now. Changes of a restored file count as undone or redone."""
+
+    direction: RestoreDirection
+    message: int
+    events: tuple[int, ...]
+    files: tuple[RestoredFile, ...]
+    problem: str = ""
+    """Why not all of them were restored."""
+    token: str = ""
+
+
 class UsageReported(Fact, frozen=True, tag="usage"):
     """What the session has consumed so far, and how full the context is."""
 
@@ -460,12 +434,29 @@ class UsageReported(Fact, frozen=True, tag="usage"):
     context_window: int | None = None
 
 
+LONG_WAIT_MS: Final = 5_000
+"""Where a wait cannot be counted down, a shorter one is not worth a line."""
+
+
 class Notice(Fact, frozen=True, tag="notice"):
     """Something the user should know: waiting for a rate limit, a stalled provider, a retry."""
 
     level: Literal["info", "warning", "error"]
     code: str
     message: str
+    notice_id: str = ""
+    """A notice that changes: views show it in the place of the earlier notice of the same id."""
+    wait_ms: int | None = None
+    """How long the run waits from the time of this event, for a countdown. The next notice of the id ends it, or the
+    end of the run does."""
+
+    def waiting_text(self, left_s: float | None = None, *, stops: str = "") -> str:
+        """The message with the time that is left, by default all of it, and with what stops the wait; the message alone
+        where nothing is waited for."""
+        if self.wait_ms is None:
+            return self.message
+        left = duration(math.ceil(self.wait_ms / 1000 if left_s is None else left_s))
+        return f"Waiting {left}{f', {stops}' if stops else ''}: {self.message}"
 
 
 class Compacted(Fact, frozen=True, tag="compacted"):
@@ -476,11 +467,13 @@ class Compacted(Fact, frozen=True, tag="compacted"):
 
 
 SessionEvent: TypeAlias = (
-    SessionCreated | TitleChanged | ModelChanged | ModeChanged | TermsChanged | AgentSession | SessionClosed
-    | InputAccepted | UserInput | HistoryMessage | RunStarted | RunStatusChanged | RunResumed | RunAborted | RunFinished
-    | RunFailed | TurnStarted | TurnEnded | AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning
+    SessionCreated | TitleChanged | ModelChanged | HarnessChanged | ModeChanged | TermsChanged | AgentSession
+    | SessionClosed
+    | InputAccepted | InputWithdrawn | UserInput | HistoryMessage
+    | RunStarted | RunStatusChanged | RunResumed | RunAborted | RunFinished | RunFailed
+    | TurnStarted | TurnEnded | AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning
     | ToolCalled | ApprovalRequested | ApprovalDecided | ToolStarted | ToolProgress | ToolUpdated | ToolFinished
-    | PlanUpdated | UsageReported | Notice | Compacted
+    | PlanUpdated | UsageReported | Notice | Compacted | FilesRestoring | FilesRestored
 )  # fmt: skip
 
 

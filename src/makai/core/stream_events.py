@@ -99,6 +99,28 @@ class Failed(Event, frozen=True, tag_field="type", tag="error"):
     retryable: bool = False
     """The answer had begun and broke off for a reason that may pass: the same request may succeed now. A caller's
     decision, because part of the answer was delivered; failures before it are retried by the provider."""
+    blames_input: bool = False
+    """The vendor refused the request for what is in it, which may be a picture or a recording."""
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed request is sent again after a wait."""
+
+    reason: str
+    """Why it failed, in whole sentences."""
+    wait_ms: int
+    attempt: int
+    """The number of the attempt that follows the wait; the first request was 1."""
+    max_retries: int | None = None
+    """None: as many as fit into `StreamOptions.retry_for_s`."""
+
+    @property
+    def note(self) -> str:
+        """What a user reads during a wait that is not counted down."""
+        wait_s = self.wait_ms / 1000
+        if self.max_retries is None:
+            return f"{self.reason} Asking again in {wait_s:.0f} s (attempt {self.attempt})."
+        return f"{self.reason} Asking again in {wait_s:.1f} s ({self.attempt - 1} of {self.max_retries})."
 
 
 class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
@@ -108,6 +130,8 @@ class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
     code: str = ""
     note: str = ""
     level: Literal["info", "warning"] = "info"
+    retry: Retry | None = None
+    """What `note` says, for a reader in the same process that counts the wait down."""
 
 
 _TextEvent: TypeAlias = TextStart | TextDelta | TextEnd

@@ -4,7 +4,8 @@ Characters that move a cursor, change a title, write to the clipboard, turn the 
 written out, such as `\x1b` or `\u202e`. Pure.
 
 `shown` is for reading: letters of every script and emoji stay whole, tabs become spaces. `exact` is for approvals:
-everything that is not plainly visible is written out, because a user who approves a command must see all of it.
+everything that is not plainly visible is written out, because a user who approves a command must see all of it. So all
+text that others wrote and that a person decides by, names and addresses included, is shown by `exact` or `exact_line`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _UNSAFE: Final = re.compile(
 _LOOKS_EMPTY: Final = frozenset(
     chr(code)
     for codes in (
-        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+        (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0xFFFC, 0x16FE4, 0x1D159),
         range(0x180B, 0x1810),
         range(0xFE00, 0xFE10),
         range(0xE0100, 0xE01F0),
@@ -42,16 +43,38 @@ def shown(text: str) -> str:
     return _UNSAFE.sub(lambda match: "".join(map(_code, match[0])), text.replace("\r\n", "\n").replace("\t", _TAB))
 
 
+class _WrittenOut(dict[int, str]):
+    """What `exact` writes for a code point, kept for those that were met."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_plain = character == "\n" or (character.isprintable() and character not in _LOOKS_EMPTY)
+        if len(self) >= _MAX_KEPT:
+            self.clear()
+        return self.setdefault(code, character if is_plain else _code(character))
+
+
+_MAX_KEPT: Final = 20_000
+_MARK_LENGTH: Final = 45
+_WRITTEN_OUT: Final = _WrittenOut()
+
+
 def exact(text: str) -> str:
     """Text for an approval. Only line breaks and what is plainly visible stay; a tab is `\\t`."""
-    if text.isprintable() and _LOOKS_EMPTY.isdisjoint(text):
+    if text.isprintable() and (text.isascii() or _LOOKS_EMPTY.isdisjoint(text)):
         return text
-    return "".join(
-        character
-        if character == "\n" or (character.isprintable() and character not in _LOOKS_EMPTY)
-        else _code(character)
-        for character in text
-    )
+    return text.translate(_WRITTEN_OUT)
+
+
+def exact_line(text: str, max_length: int | None = None) -> str:
+    """The same on one line, with line breaks as `\\n`. Beyond `max_length` a mark says how much of the middle is left
+    out; the end is always shown."""
+    line = exact(text).replace("\n", "\\n")
+    if max_length is None or len(line) <= max_length:
+        return line
+    tail = max(1, (max_length - _MARK_LENGTH) // 3)
+    head = 2 * tail
+    return f"{line[:head]} [… {len(line) - head - tail:,} characters not shown …] {line[-tail:]}"
 
 
 def one_line(text: str, max_length: int | None = None) -> str:

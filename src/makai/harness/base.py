@@ -1,23 +1,24 @@
 """The port between a session and the agent that runs for it.
 
-A `Harness` runs an agent: it reports facts and asks for decisions through the `RunPort` of a run, which the session
-implements. The session layer knows a harness only by its id and its capabilities, and a harness knows nothing of logs,
-clients or other sessions. This module has no I/O: the pure engine of sessions imports it.
+A `SessionHarness` runs an agent: it reports facts and asks for decisions through the `RunPort` of a run, which the
+session implements. The session layer knows a harness only by its id and its capabilities, and a harness knows nothing
+of logs, clients or other sessions. This module has no I/O: the pure engine of sessions imports it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from makai.agent.host import AgentHost
 from makai.core import session_events as ev
 from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
-from makai.core.content import Image, Text
+from makai.core.content import Image, SessionPart, Text
 from makai.core.errors import MakaiError
 from makai.core.messages import Message
+from makai.core.request import ToolDefinition
 from makai.core.usage import Usage
 
 
@@ -89,6 +90,21 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
     arguments: Mapping[str, Any]
+    server_id: str = ""
+    """The tool server whose tool `name` is; empty for tools of the session's client."""
+
+
+class ToolServerOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a program registers under a name for every session whose terms name it."""
+
+    server_id: str
+    tools: tuple[ToolDefinition, ...]
+    timeout_s: float
+    """How long the start of a call, and then its answer, may take."""
+    token: str = ""
+    """The token that registers; empty for processes of the user and the server's own token."""
+    is_shared: bool = True
+    """Whether sessions of other callers may use it; not when a token registers that may only prompt."""
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,6 +115,10 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 Execute: TypeAlias = Callable[[ToolRequest], Awaitable[ToolAnswer]]
 """Executes one call. It is cancelled when the run no longer wants the answer."""
+Report: TypeAlias = Callable[[str], None]
+"""Takes output of a call as it arrives, for the people who watch."""
+ExecuteServed: TypeAlias = Callable[[ToolRequest, Report], Awaitable[ToolAnswer]]
+"""Executes one call of a tool server. Raises `ToolTimeout`."""
 
 
 class SessionContext(Protocol):
@@ -127,6 +147,10 @@ class SessionContext(Protocol):
     @property
     def usage(self) -> Usage:
         """Of all runs before this one."""
+
+    @property
+    def restored(self) -> tuple[str, ...]:
+        """What the agent has to know of files that a user restored since the last run."""
 
 
 class RunContext(Protocol):
@@ -159,6 +183,11 @@ class RunPort(AgentHost, Protocol):
     @property
     def run(self) -> RunContext: ...
     @property
+    def environ(self) -> Mapping[str, str]:
+        """Variables of the caller that started the run: they win over those of this process. Never put them into a fact
+        or a message."""
+
+    @property
     def is_aborted(self) -> bool:
         """A user stopped the run. A cancellation without it means that this process lets go of the session."""
 
@@ -178,6 +207,9 @@ class RunPort(AgentHost, Protocol):
         without a question. Denied when the call would no longer make the changes (`diffs`) that the question showed, or
         would open something else than it showed."""
 
+    def asked_confinement(self, call_id: str) -> Confinement | None:
+        """What the question about a call showed, when there was one before the run was resumed."""
+
     async def grants(self) -> Sequence[tuple[str, bool]]:
         """The rules that people set while deciding calls, for this session or its folder: text, and allow or deny."""
 
@@ -186,6 +218,9 @@ class RunPort(AgentHost, Protocol):
 
     def elapsed_s(self) -> float:
         """How long the run has taken so far, restarts included."""
+
+    async def input(self, input_id: str) -> ev.UserInput:
+        """What the user said to start the run, with the parts that models get as text only."""
 
     async def conversation(self) -> Sequence[PlacedMessage]:
         """The conversation so far, beginning with the newest summary."""
@@ -197,7 +232,23 @@ class RunPort(AgentHost, Protocol):
         """Have the client that declared a tool execute it; None when no such client is connected."""
 
 
-class Harness(Protocol):
+@runtime_checkable
+class InputHarness(Protocol):
+    """A harness that knows which content its models take."""
+
+    def check_input(self, model_ref: str, content: str | tuple[SessionPart, ...]) -> None:
+        """Raise `InvalidRequest` for a message that the model is known not to take."""
+
+
+@runtime_checkable
+class SelectiveHarness(Protocol):
+    """A harness whose agent has instructions and tools of its own, and takes some of a session's settings."""
+
+    def not_taken(self, terms: ev.SessionTerms) -> Sequence[str]:
+        """The settings of a session that its agent does not take, `max_usd` among them when it cannot be kept."""
+
+
+class SessionHarness(Protocol):
     """Runs agents of one kind."""
 
     @property
@@ -209,7 +260,8 @@ class Harness(Protocol):
         """Raise `InvalidRequest` when a session cannot work like this: better at its creation than in its first run."""
 
     async def run(self, port: RunPort, start: RunStart) -> Settlement:
-        """Run to the end and say how it ended. Cancelled: stop everything of the run, then raise `CancelledError`."""
+        """Run to the end and say how it ended. Cancelled: stop everything of the run, then raise `CancelledError`, or
+        say what an aborted run used."""
 
     async def forget(self, session_id: str) -> None:
         """Free what the harness keeps for a session between runs: the session is deleted."""

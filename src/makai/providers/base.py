@@ -15,8 +15,9 @@ from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
-from makai.providers.failure import MAX_MESSAGE, Target, is_transient, stream_failure
+from makai.providers.failure import MAX_MESSAGE, Target, stream_failure
 from makai.providers.parts import Parts
+from makai.providers.retries import is_transient
 
 TRANSIENT_ENDS: Final = frozenset(
     {"abort", "aborted", "error", "incomplete", "insufficient_system_resource", "network_error", "other"}
@@ -33,6 +34,8 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     secret: Secret | None = None
     vendor: Vendor | None = None
     """Where the model is served, for what failures advise; None for a place that only the caller knows."""
+    proxies: Mapping[str, str] | None = None
+    """The environment that names the proxy; None for that of this process."""
 
     @property
     def target(self) -> Target:

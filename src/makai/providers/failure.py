@@ -1,13 +1,13 @@
 """What a vendor's refusal means: a `MakaiError` that names the provider, repeats what the vendor said, says what to do
-next and holds no secret; and whether and when to ask again. Pure."""
+next and holds no secret. Pure. Whether to ask again is decided in `retries.py`."""
 
 from __future__ import annotations
 
+import datetime
 import email.utils
-import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from makai.auth.credentials import how_to_log_in
 from makai.catalog.model_ref import format_model_ref
 from makai.catalog.vendor_table import CHAT, RESPONSES
 from makai.catalog.vendors import Vendor
+from makai.core.durations import duration
 from makai.core.errors import AuthRequired, ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
 from makai.core.model import Model
 from makai.core.secret import MASK, Secret
@@ -28,21 +29,14 @@ MAX_MESSAGE = 600
 MAX_READ_TEXT = 20_000
 """How much of it is searched for what it means."""
 
-RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-"""Time-outs, conflicts, rate limits and server faults. Anything else will not get better by asking again."""
-
-FIRST_DELAY_S = 0.25
-MAX_DELAY_S = 60.0
-
-_PERMANENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "credit_balance_too_low"})
-"""Vendor codes that come as 429 and mean "pay first"."""
-
-_REQUEST_AT_FAULT = re.compile(
-    r"invalid_(request|prompt|argument|image)|not_found|permission|too_large|content_filter|content_policy|safety"
-    r"|unsupported|failed_precondition|billing|credit_balance",
+_NO_CREDIT = re.compile(
+    r"insufficient[_ ](quota|balance|credits?|funds)|credit[_ ]balance|(credit|spend(ing)?|usage|monthly|weekly) limit"
+    r"|billing_hard_limit|exceeded_current_quota|out of credits"
+    r"|(used up|exhausted) (all )?(your|the|available) credits",
     re.IGNORECASE,
 )
-"""Vendor codes, as they come inside streams without a status, of requests that fail the same way every time."""
+_PER_DAY = re.compile(r"per[ _-]?day|\bdaily\b|\b[rt]pd\b", re.IGNORECASE)
+"""With `_NO_CREDIT`, how vendors say that no wait of minutes helps. Google names a limit per minute "quota" too."""
 
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|input is too long|too many tokens"
@@ -54,11 +48,16 @@ _KEY_LIKE = re.compile(
     r"\b(sk|pk|rk|gsk|xai|fw|csk|tgp|key|AIza|ghp|gho|ya29)[-_.][\w*.\-]{6,}"
     r"|\bAIza[\w*-]{10,}|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|(?<=Bearer )\S+"
 )
+_LONG_SECRET = 8
 _AUTH_CODES = ("authentication_error", "invalid_api_key", "UNAUTHENTICATED", "API_KEY_INVALID")
 _BAD_CREDENTIAL = re.compile(
     r"api key not valid|(invalid|incorrect|expired|revoked|missing|no) (\w+ ){0,2}(api[ _-]?key|token|credentials?)\b"
     r"|(api[ _-]?key|token|credentials?) (is |has |was )?(invalid|incorrect|expired|revoked|missing|not valid)",
     re.IGNORECASE,
+)
+_NOT_ABOUT_WHO_ASKS = re.compile(
+    r"countr(y|ies)|region|territor|location|\bip\b|address|quota|balance|billing|credit"
+    r"|blocked|banned|suspended|html page"
 )
 _NO_CODES = ("", "error", "None", "null")
 """Fillers that some gateways put where a code belongs."""
@@ -74,7 +73,10 @@ def scrub(text: str, secret: Secret | None = None) -> str:
     """The text without the credential that was sent and without anything shaped like one. Vendors echo keys, whole or
     with stars in the middle, and first eight plus last four characters are a leak too."""
     if secret:
-        text = text.replace(secret.reveal(), MASK)
+        known = re.escape(secret.reveal())
+        # A short one, such as the "EMPTY" of a local server, may be a part of ordinary words.
+        is_short = len(secret.reveal()) < _LONG_SECRET
+        text = re.sub(rf"(?<!\w){known}(?!\w)" if is_short else known, MASK, text)
     return _KEY_LIKE.sub(MASK, text)
 
 
@@ -146,8 +148,11 @@ def retry_after_ms(headers: Mapping[str, str], body: bytes = b"", now: float | N
     return None
 
 
-def http_failure(target: Target, status: int, headers: Mapping[str, str], body: bytes) -> MakaiError:
-    """The error for an HTTP answer that is not a success."""
+def http_failure(
+    target: Target, status: int, headers: Mapping[str, str], body: bytes, now: float | None = None
+) -> MakaiError:
+    """The error for an HTTP answer that is not a success; `now` is Unix time."""
+    now = time.time() if now is None else now
     message, vendor_code, request_id = vendor_error(body)
     header_id = headers.get("request-id") or headers.get("x-request-id")
     return classify(
@@ -156,7 +161,9 @@ def http_failure(target: Target, status: int, headers: Mapping[str, str], body: 
         status=status,
         vendor_code=vendor_code,
         request_id=request_id or header_id,
-        wait_ms=retry_after_ms(headers, body),
+        wait_ms=retry_after_ms(headers, body, now),
+        details=body[:MAX_READ_TEXT].decode("utf-8", "replace"),
+        now=now,
     )
 
 
@@ -193,8 +200,11 @@ def classify(
     vendor_code: str | None,
     request_id: str | None,
     wait_ms: int | None,
+    details: str = "",
+    now: float = 0.0,
 ) -> MakaiError:
-    """Choose the error class. One decision, used for HTTP answers and for errors inside streams."""
+    """Choose the error class. One decision, used for HTTP answers and for errors inside streams. `details` is what the
+    vendor said beside the message; `now` is the time that `wait_ms` counts from."""
     provider_id = target.provider_id
     words = f"{vendor_code or ''} {message[:MAX_READ_TEXT]}".lower()
     said = scrub(message[:MAX_READ_TEXT], target.secret)[:MAX_MESSAGE] or "no explanation"
@@ -216,69 +226,55 @@ def classify(
         "request_id": request_id,
         "retry_after_ms": wait_ms,
     }
+    later = "" if wait_ms is None else _later(wait_ms, now)
     if status in (None, 400, 413, 422, 500) and _OVERFLOW.search(words):
         hint = "Shorten the conversation or choose a model with a larger context window."
         return ContextOverflow(told, hint=hint, **fields)
     if status == 429 or (status is None and any(word in words for word in _RATE_WORDS)):
-        return RateLimited(told, hint=_rate_hint(vendor_code, wait_ms), **fields)
+        spent = _spent(f"{words} {details}", later)
+        hint = spent or later or "Wait a little and try again, or use another model."
+        return RateLimited(told, hint=hint, quota_exhausted=bool(spent), **fields)
     if status in (503, 529) or (status is None and any(word in words for word in _OVERLOAD_WORDS)):
-        return Overloaded(
-            f"{provider_id} is overloaded{at}: {said}", hint="Try again in a minute, or use another model.", **fields
-        )
-    return ProviderError(told, hint=_status_hint(target, status, words), **fields)
+        hint = f"{later.removesuffix('.') or 'Try again in a minute'}, or use another model."
+        return Overloaded(f"{provider_id} is overloaded{at}: {said}", hint=hint, **fields)
+    spent = _spent(f"{words} {details}", later) if status in (402, 403) else ""
+    return ProviderError(told, hint=spent or later or _status_hint(target, status, words), **fields)
 
 
 def _is_about_credential(target: Target, status: int | None, vendor_code: str | None, words: str) -> bool:
-    """401 always is. 403 is when the vendor says so, or when nothing was sent: else the vendor knows who asks and does
-    not allow it, which no other key of the same account changes."""
+    """401 always is. 403 is when the vendor says so, or when nothing was sent and it gives no other reason. Else it
+    does not allow this (a region, an address, a quota), which no other key of the same account changes."""
     if status == 401 or vendor_code in _AUTH_CODES:
         return True
     if status == 403:
-        return target.secret is None or _BAD_CREDENTIAL.search(words) is not None
+        is_unknown = target.secret is None and not _NOT_ABOUT_WHO_ASKS.search(words)
+        return is_unknown or _BAD_CREDENTIAL.search(words) is not None
     return "api key not valid" in words
 
 
-def is_transient(error: MakaiError) -> bool:
-    """Whether the same request may succeed when it is sent again."""
-    if not isinstance(error, ProviderError) or isinstance(error, ContextOverflow) or error.vendor_code in _PERMANENT:
-        return False
-    if error.status is None:
-        return not _REQUEST_AT_FAULT.search(error.vendor_code or "")
-    return error.status in RETRY_STATUS or error.status >= 500
-
-
-def retry_delay(
-    error: MakaiError, attempt: int, max_retries: int, jitter: Callable[[], float] = random.random
-) -> float | None:
-    """Seconds to wait before the next attempt (`attempt` counts from 0), or None to give up. A wait the vendor asks for
-    is honoured up to `MAX_DELAY_S`; a longer one is left to the caller (`retry_after_ms`)."""
-    if attempt >= max_retries or not isinstance(error, ProviderError) or not is_transient(error):
-        return None
-    if error.retry_after_ms is not None:
-        asked = error.retry_after_ms / 1000
-        return asked if asked <= MAX_DELAY_S else None
-    backoff = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**attempt)
-    return backoff * (0.75 + 0.5 * jitter())
-
-
-def retry_note(error: MakaiError, delay_s: float, attempt: int, max_retries: int) -> str:
-    """What a user reads while a request waits to be sent again; `attempt` counts from 0."""
-    said = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
-    return f"{said} Asking again in {delay_s:.1f} s ({attempt + 1} of {max_retries})."
-
-
-def _rate_hint(vendor_code: str | None, wait_ms: int | None) -> str:
-    if vendor_code == "insufficient_quota":
+def _spent(words: str, later: str) -> str:
+    """What is used up and will not come back within minutes; "" for a limit that a short wait is about."""
+    if _NO_CREDIT.search(words):
         return "The account has no credit left: check its billing page."
-    if wait_ms is not None:
-        return f"Try again in {max(1, round(wait_ms / 1000))} s."
-    return "Wait a little and try again, or use another model."
+    return f"A limit per day is used up. {later or 'Use another model.'}" if _PER_DAY.search(words) else ""
+
+
+def _later(wait_ms: int, now: float) -> str:
+    """When to try again. A wait of minutes is also said as a time: the message may be read later."""
+    wait_s = max(1, round(wait_ms / 1000))
+    if not now or wait_s <= 60:
+        return f"Try again in {wait_s} s."
+    at = datetime.datetime.fromtimestamp(now + wait_s, datetime.UTC)
+    day = "" if wait_s < 12 * 3600 else f"{at:%Y-%m-%d} "
+    return f"Try again in {duration(wait_s)}, after {day}{at:%H:%M} UTC."
 
 
 def _status_hint(target: Target, status: int | None, words: str) -> str | None:
     if status == 403:
         if _PAGE in words:
             return "A firewall or proxy may have refused it: check the base URL, the proxy settings and the network."
+        if target.secret is None:
+            return f"No credential was sent. If the server wants one: {target.how_to_log_in()}"
         return "The credential is known but may not do this: check which models, projects and regions it is allowed."
     if status in (404, 405, 501) and (chat := target.chat_reference()) and not _NO_MODEL.search(words):
         return f"If this server has no Responses API, use Chat Completions: `{chat}`. Else check the base URL."

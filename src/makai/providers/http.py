@@ -1,5 +1,7 @@
 """The I/O shell of every HTTP model API: turns an `Api` (a pure codec) and a request into stream events. It owns the
-connection pool, retries, time-outs, the stall watchdog and cancellation, and knows no vendor's JSON."""
+connection pool, retries, time-outs, the stall watchdog and cancellation, and knows no vendor's JSON.
+
+aiohttp is imported by the functions that use it: it is a quarter of what a chat loads, and only a request needs it."""
 
 from __future__ import annotations
 
@@ -9,31 +11,28 @@ import logging
 import ssl
 import time
 import urllib.parse
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 
-import aiohttp
 import msgspec
 
 from makai.aio.http_body import HttpBody, read_http_body
-from makai.auth.credentials import proxy_for
+from makai.auth.credentials import is_loopback, proxy_for
 from makai.auth.http import HttpPool, revealed
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
 from makai.core.stream_events import Keepalive, StreamEvent, one_by_one
 from makai.providers.base import Api, HttpRequest, ProviderRequest
-from makai.providers.failure import (
-    Target,
-    http_failure,
-    is_transient,
-    retry_delay,
-    retry_note,
-    unread_failure,
-)
+from makai.providers.failure import Target, http_failure, unread_failure
 from makai.providers.ignored_options import ignored_options, notice_of
 from makai.providers.parts import Parts
+from makai.providers.retries import UNREACHABLE_PATIENCE_S, Retries, is_transient
 from makai.wire.json_repair import JSONRepair, repaired
+
+if TYPE_CHECKING:
+    import aiohttp
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +47,11 @@ MAX_DOCUMENT = 8 * 1024 * 1024
 """The limit of an answer to `get`, such as one page of a list of models."""
 
 
+def load() -> None:
+    """Import what requests need before the first one, which takes a moment."""
+    import aiohttp  # noqa: F401
+
+
 class HttpClient(HttpPool):
     """The connection pool of one runtime and event loop."""
 
@@ -55,10 +59,17 @@ class HttpClient(HttpPool):
         super().__init__(MAX_CONNECTIONS, ssl_context)
 
     async def post(
-        self, model: Model, request: HttpRequest, connect_s: float, answer_s: float
+        self,
+        model: Model,
+        request: HttpRequest,
+        connect_s: float,
+        answer_s: float,
+        proxies: Mapping[str, str] | None = None,
     ) -> aiohttp.ClientResponse:
         """Send the request and wait for the answer's headers. Raises `ProviderError` when it cannot be sent,
         `TimeoutError` when no answer comes."""
+        import aiohttp
+
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         # aiohttp writes a large body in pieces only when it comes as a file.
         body = io.BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body
@@ -69,7 +80,7 @@ class HttpClient(HttpPool):
                     data=body,
                     headers=revealed(request.headers),
                     timeout=timeout,
-                    proxy=proxy_for(request.url),
+                    proxy=proxy_for(request.url, proxies),
                     allow_redirects=False,
                 )
         except aiohttp.ServerTimeoutError as error:
@@ -81,6 +92,8 @@ class HttpClient(HttpPool):
 
     async def get(self, target: Target, url: str, headers: Mapping[str, str | Secret], *, deadline_s: float) -> bytes:
         """A small document of a vendor; raises a `MakaiError` when it cannot be had."""
+        import aiohttp
+
         provider_id = target.provider_id
         try:
             async with (
@@ -106,9 +119,19 @@ class HttpClient(HttpPool):
 class HttpProvider:
     """A `Provider` made of an `Api` and a connection pool."""
 
-    def __init__(self, api: Api, client: HttpClient) -> None:
+    def __init__(
+        self,
+        api: Api,
+        client: HttpClient,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """`clock` and `sleep` measure and carry out the waits between attempts."""
         self._api = api
         self._client = client
+        self._clock = clock
+        self._sleep = sleep
 
     def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
         return one_by_one(self.batches(request))
@@ -125,14 +148,13 @@ class HttpProvider:
         unread = _Unread()
         has_begun = False
         try:
-            attempt = 0
+            retries = Retries(request.options, self._clock)
             while isinstance(response := await self._attempt(request, prepared), ProviderError):
-                delay = retry_delay(response, attempt, request.options.max_retries)
-                if delay is None:
+                retry = retries.next_wait(response, _patience(request.model, response))
+                if retry is None:
                     raise response
-                yield [Keepalive(response.code, retry_note(response, delay, attempt, request.options.max_retries))]
-                attempt += 1
-                await asyncio.sleep(delay)
+                yield [Keepalive(response.code, retry.note, retry=retry)]
+                await self._sleep(retry.wait_ms / 1000)
             has_begun = True
             # Leaving the block closes the connection at once, unless the answer was read to its end: then it is reused.
             async with response:
@@ -169,7 +191,7 @@ class HttpProvider:
         options = request.options
         try:
             response = await self._client.post(
-                request.model, prepared, options.connect_timeout_s, options.stall_timeout_s
+                request.model, prepared, options.connect_timeout_s, options.stall_timeout_s, request.proxies
             )
             failure = None if response.status < 300 else await _refusal(response, request)
         except ProviderError as error:
@@ -186,6 +208,8 @@ class HttpProvider:
         self, error: Exception, request: ProviderRequest, watchdog: _StallWatchdog | None, unread: _Unread
     ) -> MakaiError:
         """What the terminal event says about an exception."""
+        import aiohttp
+
         who = request.model.provider
         if not isinstance(error, MakaiError | aiohttp.ClientError | OSError):
             log.error("the %s adapter failed", self._api.id, exc_info=error)
@@ -197,6 +221,13 @@ class HttpProvider:
         if isinstance(error, MakaiError):
             return error
         return _broken(request.model, watchdog, error)
+
+
+def _patience(model: Model, error: ProviderError) -> float | None:
+    """Less patience for a server that cannot be reached, and none for one on this machine, which stays off."""
+    if error.status is not None:
+        return None
+    return 0.0 if is_loopback(urllib.parse.urlsplit(model.base_url).hostname or "") else UNREACHABLE_PATIENCE_S
 
 
 def _addressed(prepared: HttpRequest, request: ProviderRequest) -> HttpRequest:
@@ -271,6 +302,8 @@ class _StallWatchdog:
 
 async def _read_to_end(response: aiohttp.ClientResponse) -> None:
     """The answer is complete; a moment for the last bytes of its body, so that the connection can be used again."""
+    import aiohttp
+
     if response.content.at_eof():
         return
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
@@ -287,6 +320,8 @@ async def _refusal(response: aiohttp.ClientResponse, request: ProviderRequest) -
 
 async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest) -> bytes:
     """Some gateways answer a stream request with one JSON document. A web page is a refusal."""
+    import aiohttp
+
     model = request.model
     body = await read_http_body(response.content, MAX_WHOLE_BODY, request.options.stall_timeout_s)
     if response.content_type == "text/html" and not body.data.lstrip().startswith((b"{", b"[")):
@@ -308,6 +343,8 @@ def _uncut(body: HttpBody, provider_id: str) -> bytes:
 
 
 def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderError:
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientSSLError):
         return ProviderError(
             f"the TLS certificate of {provider_id} at {origin(url)} cannot be trusted: {_reason(error)}",
@@ -361,6 +398,8 @@ def _cut_short(model: Model) -> ProviderError:
 
 
 def _reason(error: Exception) -> str:
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientPayloadError):
         return "the connection was closed too early"
     cause = getattr(error, "os_error", None) or error

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from makai.auth.credentials import Credential
 from makai.auth.store import CredentialStore, Keychain, credential_of
-from makai.catalog.models import AuthStatus
+from makai.catalog.models import AuthStatus, ModelRow
+from makai.catalog.resolver import Resolver
 from makai.catalog.vendor_table import builtin_vendors
 from makai.core.config import Config, parse_config
 from makai.core.errors import InvalidRequest
+from makai.core.home import home_directory
 from makai.core.secret import Secret
-from makai.core.session_events import SandboxLevel
+from makai.core.settings import Settings, resolve_settings
 
 if TYPE_CHECKING:
     from makai.auth.refresh import Refresher
@@ -23,17 +25,31 @@ CONFIG_FILE = "config.toml"
 
 
 class Logins:
-    def __init__(self, environ: Mapping[str, str], home: Path) -> None:
+    def __init__(self, environ: Mapping[str, str], home: Path, config: Config | None = None) -> None:
+        """Without a `config`, that of the home directory is read."""
         self._environ = environ
-        self.config = read_config(home / CONFIG_FILE)
+        self.config = config or read_config(home / CONFIG_FILE)
         self.store = CredentialStore(home)
         self.keychain = Keychain(environ, self.store)
         from makai.catalog.logins import additional_rows, additional_vendors
 
         self.vendors = builtin_vendors().with_rows(additional_vendors(self.config, environ))
         self.rows = additional_rows(self.config, environ)
+        self.settings = resolve_settings(environ=environ, user=self.config.settings)
+        """For work without a folder, which no project has a say in."""
         self._auth: AuthRuntime | None = None
         self._refresher: Refresher | None = None
+
+    def resolver(self, rows: Iterable[ModelRow] = ()) -> Resolver:
+        """Names to models, with the user's providers, logins and settings. `rows` are models that the caller knows."""
+        return Resolver(
+            self._environ,
+            keychain=self.keychain,
+            vendors=self.vendors,
+            rows=[*rows, *self.rows],
+            settings=self.settings,
+            own_providers=self.config.providers,
+        )
 
     def auth(self) -> AuthRuntime:
         self._make()
@@ -73,9 +89,10 @@ class Logins:
         self._refresher = refresher
 
 
-def configured_sandbox(home: Path) -> SandboxLevel:
-    """The sandbox of sessions whose creator names none. Blocks."""
-    return read_config(home / CONFIG_FILE).sandbox.level
+def user_settings(environ: Mapping[str, str]) -> Settings:
+    """What counts for work that no project has a say in. Blocks."""
+    config = read_config(home_directory(environ) / CONFIG_FILE)
+    return resolve_settings(environ=environ, user=config.settings)
 
 
 def read_config(path: Path) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -172,6 +172,8 @@ class _Line(_Wire, frozen=True):
 
 
 _line_decoder = msgspec.json.Decoder(_Line)
+_SSE_FIELDS: Final = (b":", b"event:", b"id:", b"retry:")
+"""Lines of the framing that a proxy puts around an answer, mostly around an error, besides those with the JSON."""
 
 
 class OllamaDecoder(AnswerDecoder):
@@ -203,8 +205,9 @@ class OllamaDecoder(AnswerDecoder):
                 self._line(line)
 
     def _line(self, line: bytes) -> None:
-        if self._parts.finished:
+        if self._parts.finished or line.startswith(_SSE_FIELDS):
             return
+        line = line.removeprefix(b"data:")
         try:
             decoded = _line_decoder.decode(line)
             if decoded.error is not None:

@@ -339,6 +339,8 @@ class ResponsesDecoder(AnswerDecoder):
         parts = self._parts
         if response.usage is not None:
             parts.usage = _usage(response.usage)
+        if response.status in ("failed", "cancelled"):
+            status = response.status  # whatever the event is called
         if status in ("failed", "cancelled"):
             said = response.error or {"message": f"the answer was {status} and the reason not given"}
             self._fail({"error": said})
@@ -356,11 +358,11 @@ class ResponsesDecoder(AnswerDecoder):
                 self._complete(block, self._decoded(_decode_item, raw))
 
     def _end_reason(self, status: str, response: _Response) -> str:
-        """The status, unless something says more: an incomplete answer without a reason is not a complete one."""
+        """The status, unless something says more: an answer that does not call itself completed is none."""
         details = response.incomplete_details
         if self._refused:
             return "content_filter"
-        return (details.reason if details else None) or ("incomplete" if response.status == "incomplete" else status)
+        return (details.reason if details else None) or response.status or status
 
 
 def _reasoning_signature(item: _Item) -> str | None:

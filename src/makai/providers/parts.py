@@ -19,6 +19,8 @@ from makai.core.model import Model
 from makai.core.sanitize import sanitize, sanitize_json, sanitize_text
 from makai.core.stream_events import TextDelta, ThinkingDelta, ToolCallDelta  # looked up once per delta
 from makai.core.usage import Usage
+from makai.providers.retries import blames_input
+from makai.wire import strict_json
 
 _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -33,7 +35,8 @@ def arguments_error(arguments_json: str) -> str | None:
     try:
         _arguments_decoder.decode(arguments_json)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        return f"the model wrote arguments that are not a JSON object: {error}"
+        reason = strict_json.reason_of(error, arguments_json)
+        return f"the model wrote arguments that are not a JSON object: {reason}"
     except RecursionError:
         return "the model wrote arguments that are nested too deeply"
     return None
@@ -194,6 +197,7 @@ class Parts:
                 hint=sanitize(error.hint),
                 usage=usage,
                 retryable=retryable,
+                blames_input=blames_input(error),
             )
         )
 

@@ -3,6 +3,7 @@ and the local server, and closes them."""
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -16,8 +17,11 @@ from makai.auth.credentials import Credential
 from makai.catalog.listing import list_models
 from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.catalog.resolver import Resolver
-from makai.core.errors import MakaiError, ProviderError
+from makai.core.config import Config
+from makai.core.content import SessionPart
+from makai.core.errors import MakaiError, ModelNotFound, ProviderError
 from makai.core.home import home_directory
+from makai.core.lent_variables import LayeredVariables
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
@@ -26,8 +30,9 @@ from makai.providers.base import Provider, ProviderRequest
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.logins import Logins
+from makai.providers.media import check_input, fitted
 from makai.providers.registry import ProviderRegistry, builtin_api
-from makai.providers.scripted import ScriptedProvider, scenario_of, scripted_models
+from makai.providers.scripted import SCENARIO_NAMES, SCENARIO_VARIABLE, ScriptedProvider, scenario_of, scripted_models
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AuthRuntime
@@ -42,22 +47,32 @@ class ModelRuntime:
         *,
         home: Path | None = None,
         on_status: Callable[[str], None] | None = None,
+        config: Config | None = None,
     ) -> None:
+        """Without a `config`, that of the home directory is read."""
         self.environ = os.environ if environ is None else environ
         self.home = home or home_directory(self.environ)
         self._on_status = on_status
         self._client = HttpClient()
         self.registry = ProviderRegistry(self._client)
         self.registry.register("scripted", ScriptedProvider(lambda model_id: scenario_of(model_id, self.environ)))
-        self.logins = Logins(self.environ, self.home)
-        self.resolver = Resolver(
-            self.environ,
-            keychain=self.logins.keychain,
-            vendors=self.logins.vendors,
-            rows=[*scripted_models(self.environ), *self.logins.rows],
-        )
+        self.logins = Logins(self.environ, self.home, config)
+        self.resolver = self._resolver()
         self._discovery = ModelDiscovery(self._client, self.resolver)
         self._local: Provider | None = None
+        self._owner = self
+        """Has what must be closed: connections, refreshes of logins and the local server."""
+
+    def for_caller(self, environ: Mapping[str, str]) -> ModelRuntime:
+        """The same models with these variables over those of this runtime, which stays the owner of connections."""
+        view = copy.copy(self)
+        view.environ = LayeredVariables(environ, self.environ)
+        view.logins = Logins(view.environ, self.home)
+        view.resolver = view._resolver()
+        return view
+
+    def _resolver(self) -> Resolver:
+        return self.logins.resolver(scripted_models(self.environ))
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,11 +95,20 @@ class ModelRuntime:
 
     def resolve(self, model: str | Model | None) -> Model:
         """The execution model of a name, of a caller's object, or the default one."""
-        if model is None:
-            return self.resolver.default_model()
         if isinstance(model, Model):
             return self.resolver.resolve_object(model)
-        return self.resolver.resolve(model)
+        try:
+            return self.resolver.resolve(model)
+        except ModelNotFound as error:
+            if model in SCENARIO_NAMES and not self.environ.get(SCENARIO_VARIABLE):
+                # The caller may have set it: only this process, which owns the sessions, can read its own.
+                why = f"{SCENARIO_VARIABLE} is not set in process {os.getpid()}, which answers"
+                error.hint = f"{why}. Start that process with it, or use another MAKAI_HOME."
+            raise
+
+    def check_input(self, model: str | Model | None, content: str | tuple[SessionPart, ...]) -> None:
+        """Raise `InvalidRequest` for a message with a part that the model is known not to take."""
+        check_input(self.resolver, self.resolve(model), content)
 
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
@@ -97,10 +121,11 @@ class ModelRuntime:
     ) -> AsyncGenerator[Sequence[StreamEvent], None]:
         """The events of `stream`, those of one read together."""
         target = self.resolve(model)
+        context = fitted(context, self.resolver, target)
         options = options or StreamOptions()
         credential = self.resolver.credential_for(target, options.account)
         if credential is not None and credential.expires_at_ms is not None:
-            credential = await self.logins.refreshed(credential)
+            credential = await self._owner.logins.refreshed(credential)
         renewable = credential is not None and credential.expires_at_ms is not None
         async with aclosing(self._ask(target, context, options, credential)) as batches:
             async for batch in batches:
@@ -113,7 +138,7 @@ class ModelRuntime:
         # The provider refused a token that looked valid: refresh it and ask once more (MK-AUTH-019).
         assert credential is not None
         try:
-            credential = await self.logins.refreshed(credential, rejected=credential.secret)
+            credential = await self._owner.logins.refreshed(credential, rejected=credential.secret)
         except MakaiError as error:
             failure = msgspec.structs.replace(
                 refusal, error_code=error.code, error_message=error.message, hint=error.hint, retry_after_ms=None
@@ -132,7 +157,10 @@ class ModelRuntime:
             model = self.resolver.with_account(model, credential)
         secret = credential.secret if credential else None
         vendor = self.resolver.vendors.find(model.provider)
-        request = ProviderRequest(model=model, context=context, options=options, secret=secret, vendor=vendor)
+        proxies = None if self._owner is self else self.environ
+        request = ProviderRequest(
+            model=model, context=context, options=options, secret=secret, vendor=vendor, proxies=proxies
+        )
         provider = self._provider_for(model)
         return provider.batches(request) if isinstance(provider, HttpProvider) else in_batches(provider.stream(request))
 
@@ -166,12 +194,12 @@ class ModelRuntime:
         )
 
     def _provider_for(self, model: Model) -> Provider:
-        if model.provider == "local" and self._local is None:
+        if model.provider == "local" and self._owner._local is None:
             from makai.providers.local.server import LocalProvider
 
             chat = HttpProvider(builtin_api("openai-completions"), self._client)
-            self._local = LocalProvider(chat, self.home, self._on_status)
-            self.registry.register_for("local", self._local)
+            self._owner._local = LocalProvider(chat, self.home, self._on_status)
+            self.registry.register_for("local", self._owner._local)
         return self.registry.provider_for(model)
 
 

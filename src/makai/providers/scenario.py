@@ -75,7 +75,17 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return ordered[min(turn, len(ordered) - 1)]
 
 
+STALL_S = 86_400.0
+"""How long a model is silent that stalls."""
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s)$")
+
+
+def read_scenario(text: str) -> Scenario:
+    """The scenario of a file: its text, or the JSON of a `Scenario`."""
+    try:
+        return msgspec.json.decode(text, type=Scenario) if text.startswith("{") else parse_scenario(text)
+    except msgspec.DecodeError as error:
+        raise ParseError(f"the scenario is no JSON of one: {error}") from None
 
 
 def parse_scenario(text: str) -> Scenario:

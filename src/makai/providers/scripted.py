@@ -7,22 +7,23 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from typing import assert_never
 
 from makai.catalog.models import ModelRow
 from makai.core.content import Text
 from makai.core.errors import ProviderError, error_from_code
-from makai.core.messages import AssistantMessage, StopReason, UserMessage
+from makai.core.messages import AssistantMessage, Message, StopReason, UserMessage
 from makai.core.model import ModelCapability
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Price
 from makai.providers.base import ProviderRequest
 from makai.providers.parts import Parts
-from makai.providers.scenario import Scenario, ScriptedAnswer, Step, parse_scenario
+from makai.providers.scenario import STALL_S, Scenario, ScriptedAnswer, Step, parse_scenario, read_scenario
 
 SCENARIO_VARIABLE = "MAKAI_SCENARIO"
 """Names a file; its scenario is the model `scripted/scenario`."""
+SCENARIO_NAMES = ("scripted/scenario", "scripted/scripted@scenario")
 
 _WORD = re.compile(r"\s*\S+\s*$|\s*\S+")
 
@@ -68,8 +69,15 @@ def scripted_models(environ: Mapping[str, str]) -> list[ModelRow]:
     if environ.get(SCENARIO_VARIABLE):
         names["scenario"] = "A scripted scenario"
     capabilities = (ModelCapability.CHAT, ModelCapability.STREAMING, ModelCapability.TOOLS, ModelCapability.REASONING)
+    media = (ModelCapability.VISION, ModelCapability.AUDIO_INPUT)
     return [
-        ModelRow(provider="scripted", id=model_id, name=name, capabilities=capabilities, price=Price(input=0, output=0))
+        ModelRow(
+            provider="scripted",
+            id=model_id,
+            name=name,
+            capabilities=capabilities if model_id == "demo" else (*capabilities, *media),
+            price=Price(input=0, output=0),
+        )
         for model_id, name in names.items()
     ]
 
@@ -78,33 +86,54 @@ def scenario_of(model_id: str, environ: Mapping[str, str]) -> Scenario:
     if model_id in _SCENARIOS:
         return parse_scenario(_SCENARIOS[model_id])
     with open(environ[SCENARIO_VARIABLE], encoding="utf-8") as file:
-        return parse_scenario(file.read())
+        return read_scenario(file.read())
 
 
 class ScriptedProvider:
     """Performs a scenario. Every request it got is kept in `requests`, so that tests can look at what was asked.
     `scenario` may be a function of the model id, for a provider that serves several scripted models."""
 
-    def __init__(self, scenario: Scenario | Callable[[str], Scenario], *, keep_requests: int = 1000) -> None:
+    def __init__(
+        self,
+        scenario: Scenario | Callable[[str], Scenario],
+        *,
+        keep_requests: int = 1000,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        failures_count: bool = False,
+    ) -> None:
+        """With `failures_count` a failed answer counts as given: a request that is sent again gets the next one."""
+        self._sleep = sleep
+        self._failures_count = failures_count
+        self._failed: list[tuple[object, ...]] = []
+        """The conversations in which an answer failed."""
         self._scenario = scenario if callable(scenario) else lambda model_id: scenario
         self._keep = keep_requests
         self.requests: list[ProviderRequest] = []
+        self.answered = 0
+        """How many answers the longest conversation got."""
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
         scenario = self._scenario(request.model.id)
         self.requests.append(request)
         del self.requests[: -self._keep]
+        said = tuple(map(_words, request.context.messages))
         turn = sum(isinstance(message, AssistantMessage) for message in request.context.messages)
+        turn += sum(said[: len(failed)] == failed for failed in self._failed)
+        self.answered = max(self.answered, turn + 1)
         user_text = _newest_user_text(request)
+        answer = scenario.answer(turn, user_text)
+        if self._failures_count and answer.when is None and any(step.word in ("fail", "cut") for step in answer.steps):
+            self._failed.append(said)
+            del self._failed[: -self._keep]
         parts = Parts(request.model, time.time_ns() // 1_000_000)
         parts.start()
-        performance = _Performance(parts, scenario.answer(turn, user_text), user_text)
+        performance = _Performance(parts, answer, user_text)
         for event in parts.take():
             yield event
         for delay in performance.run():
             for event in parts.take():
                 yield event
-            await asyncio.sleep(delay)
+            await self._sleep(delay)
         for event in parts.take():
             yield event
 
@@ -160,7 +189,7 @@ class _Performance:
             case "cut":
                 self._parts.fail(ProviderError("the connection broke in the middle of the answer"), retryable=True)
             case "stall":
-                yield 86_400.0
+                yield STALL_S
             case _:
                 assert_never(step.word)
 
@@ -182,6 +211,11 @@ class _Performance:
         if self._chunk:
             return (text[at : at + self._chunk] for at in range(0, len(text), self._chunk))
         return (match[0] for match in _WORD.finditer(text))
+
+
+def _words(message: Message) -> object:
+    """Recognises a conversation: an answer that is read from the log has another timestamp than it had live."""
+    return message.content if isinstance(message, AssistantMessage) else message
 
 
 def _newest_user_text(request: ProviderRequest) -> str:

@@ -3,14 +3,16 @@ Origin, token, limits); `/healthz` and `/readyz` need no token."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from aiohttp import web
 
 from makai.catalog.models import ModelsRequest
 from makai.core.errors import Forbidden, InvalidRequest
+from makai.harness.acp.known_agents import OfferedAgent
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
+from makai.server.acp_routes import AcpRoutes
 from makai.server.auth_routes import PageLogins
 from makai.server.http_json import answer, answer_error, answering
 from makai.server.makai_connection import MakaiServer
@@ -19,7 +21,7 @@ from makai.server.page_routes import add_page
 from makai.server.scopes import ROUTES, check
 from makai.server.session_routes import SessionRoutes
 from makai.server.token_book import TokenBook
-from makai.transports.channel import MAX_FRAME_BYTES
+from makai.transports.channel import MAX_FRAME_BYTES, ServeCaller
 from makai.transports.guard import COOKIE_NAME, Guard
 from makai.transports.http_guard import caller_of, guard_middleware, optional_caller_of
 from makai.transports.sse import SSEServer
@@ -35,9 +37,12 @@ def make_app(
     is_tls: bool = False,
     minicodex_limits: Limits = DEFAULT_LIMITS,
     heartbeat_s: float = HEARTBEAT_S,
+    acp: ServeCaller | None = None,
+    agents: Callable[[], Sequence[OfferedAgent]] = tuple,
 ) -> web.Application:
     """The application; its caller owns the sockets. Sessions, their page and stored tokens are there when `makai` has
-    sessions."""
+    sessions; `/acp` is there when `acp`, which serves its connections, is given. `agents` are those to pick for a
+    new session, beside makai's own."""
     middlewares = [guard_middleware(guard), _check_scope]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_FRAME_BYTES + 4096)
     if makai.sessions is not None:
@@ -64,9 +69,6 @@ def make_app(
             raise InvalidRequest(str(error)) from None
         return answer(await makai.backend.models(wanted))
 
-    async def close_streams(app: web.Application) -> None:
-        await sse.close()
-
     app.router.add_get("/v1/makai", makai_websocket)
     app.router.add_post("/v1/makai", sse.handle)
     app.router.add_get("/healthz", healthz)
@@ -75,14 +77,16 @@ def make_app(
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
     if makai.sessions is not None:
-        routes = SessionRoutes(makai.sessions, makai.backend, makai.default_sandbox)
+        routes = SessionRoutes(makai.sessions, makai.backend, makai.settings, agents)
         routes.add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )
         _add_minicodex(app, minicodex)
+    if acp is not None:
+        AcpRoutes(acp, guard.tokens).add_to(app)
     add_page(app, guard.config.token, is_tls=is_tls)
-    app.on_shutdown.append(close_streams)
+    app.on_shutdown.append(lambda _: sse.close())
     app.on_response_prepare.append(_keep_to_ourselves)
     return app
 

@@ -3,16 +3,17 @@ HTTP library is imported with the first request and not at start-up."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Protocol
-
-from makai.catalog.models import ModelsRequest, ModelsResponse
-from makai.core.model import Model
-from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import StreamEvent
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AuthRuntime
+    from makai.catalog.models import ModelsRequest, ModelsResponse
+    from makai.core.content import SessionPart
+    from makai.core.model import Model
+    from makai.core.request import Context, StreamOptions
+    from makai.core.stream_events import StreamEvent
+    from makai.providers.runtime import ModelRuntime
 
 
 class Backend(Protocol):
@@ -33,17 +34,23 @@ class LazyBackend:
     """A `ModelRuntime` that is imported and made when it is first asked something."""
 
     def __init__(self) -> None:
-        self._runtime: Backend | None = None
+        self._runtime: ModelRuntime | None = None
 
-    def _get(self) -> Backend:
+    def _get(self) -> ModelRuntime:
         if self._runtime is None:
             from makai.providers.runtime import ModelRuntime
 
             self._runtime = ModelRuntime()
         return self._runtime
 
+    def for_caller(self, environ: Mapping[str, str]) -> Backend:
+        return self._get().for_caller(environ)
+
     def resolve(self, model: str | Model | None) -> Model:
         return self._get().resolve(model)
+
+    def check_input(self, model: str | Model | None, content: str | tuple[SessionPart, ...]) -> None:
+        self._get().check_input(model, content)
 
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None

@@ -5,11 +5,10 @@ cancelled, and the next owner counts it as interrupted."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from makai.core.errors import ChannelClosed, TransportError
-from makai.harness.base import Execute
 from makai.server.remote_sessions import RemoteSessions
 from makai.sessions.log.base import Record
 from makai.sessions.service import Follower, Sessions, ToolRegistration
@@ -91,15 +90,21 @@ class FailoverFollower:
 class FailoverExecutor:
     """A `service.ToolRegistration` that survives its owner."""
 
-    def __init__(self, session_id: str, execute: Execute, on_close: Callable[[FailoverExecutor], None]) -> None:
-        self.session_id = session_id
+    def __init__(
+        self,
+        what: str,
+        register: Callable[[Sessions], Awaitable[ToolRegistration]],
+        on_close: Callable[[FailoverExecutor], None],
+    ) -> None:
+        """`what` names the tools in the log; `register` registers them with an owner."""
+        self.what = what
         self._on_close = on_close
-        self._execute = execute
+        self._register = register
         self._executor: ToolRegistration | None = None
         self._unregistered = False
 
     async def begin(self, sessions: Sessions) -> None:
-        executor = await sessions.register_executor(self.session_id, self._execute)
+        executor = await self._register(sessions)
         if self._unregistered:
             executor.unregister()
         else:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from makai.aio.http_body import read_http_body
 from makai.core.errors import InvalidRequest, MakaiError, ParseError, SessionRefused
+from makai.protocols.makai.payloads import read_payload
 from makai.protocols.makai.projection import wire_code
 from makai.transports.http_guard import BODY_DEADLINE_S
 from makai.wire import strict_json
@@ -63,14 +64,21 @@ def answer_error(error: MakaiError) -> web.Response:
 
 
 async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> BodyT:
+    """The JSON of a request's body; an optional field that is null counts as absent."""
     try:
         body = await read_http_body(request.content, max_bytes, BODY_DEADLINE_S)
         if body.is_cut:
             raise InvalidRequest(f"The body exceeds {max_bytes} bytes.")
         data = body.complete() or b"{}"
-        strict_json.check(data, max_bytes=max_bytes)
-        return msgspec.json.decode(data, type=kind)
+        return read_payload(strict_json.decode(data, max_bytes=max_bytes), kind)
     except TimeoutError:
         raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None
     except (ParseError, msgspec.DecodeError, ValueError) as error:
-        raise InvalidRequest(f"The body cannot be read: {_SENT.sub('', str(error))}") from None
+        raise InvalidRequest(f"The body cannot be read: {_without_sent(str(error), kind)}") from None
+
+
+def _without_sent(why: str, kind: type[msgspec.Struct]) -> str:
+    """An error of msgspec without what was sent; which fields there are stands in for the name of an unknown one."""
+    said = _SENT.sub("", why)
+    known = ", ".join(f"`{name}`" for name in kind.__struct_encode_fields__)
+    return f"{said}. The fields are {known}." if "unknown field" in said else said

@@ -23,12 +23,15 @@ from makai.protocols.makai.server import ConnectionLimits, ServerConnection
 from makai.server.backend import Backend
 from makai.server.makai_login import ConnectionLogins
 from makai.server.metrics import Metrics
+from makai.server.session_source import default_settings
 from makai.transports.channel import Channel, Oversized
 from makai.transports.connection import MAX_PENDING_BYTES, FrameWriter
 
 if TYPE_CHECKING:
-    from makai.core.session_events import SandboxLevel
+    from makai.core.settings import Settings
     from makai.server.makai_session import ConnectionAgents
+    from makai.server.makai_tools import ConnectionTools
+    from makai.server.session_source import SettingsOf
     from makai.sessions.service import Sessions
 
 log = logging.getLogger(__name__)
@@ -49,11 +52,11 @@ class MakaiServer:
         limits: ConnectionLimits | None = None,
         metrics: Metrics | None = None,
         sessions: OpenSessions | None = None,
-        default_sandbox: Callable[[], SandboxLevel] = lambda: "workspace-write",
+        settings: SettingsOf = default_settings,
     ) -> None:
-        """`default_sandbox` is asked for sessions whose creator names no sandbox."""
+        """`settings` are asked for sessions whose creator does not name them all."""
         self.backend = backend
-        self.default_sandbox = default_sandbox
+        self.settings = settings
         self.sessions = sessions
         self.metrics = metrics or Metrics()
         self.draining = False
@@ -104,6 +107,7 @@ class _Connection:
         self._writer = FrameWriter(channel, self._protocol, self._hang_up, on_written=self._hang_up_when_idle)
         self._logins = ConnectionLogins(self._protocol.auth, server.backend, self._writer.wake)
         self._agents: ConnectionAgents | None = None
+        self._tools: ConnectionTools | None = None
 
     async def run(self) -> None:
         """Read, answer, write, until one side is done."""
@@ -113,8 +117,9 @@ class _Connection:
                 for task in list(self._tasks.values()):
                     task.cancel()
                 self._logins.cancel()
-                if self._agents is not None:
-                    self._agents.cancel()
+                for part in (self._agents, self._tools):
+                    if part is not None:
+                        part.cancel()
                 self._writer.wake()
                 await self._writer.close(_FLUSH_DEADLINE_S)
         finally:
@@ -164,6 +169,8 @@ class _Connection:
                     self._protocol.refuse(scope, error)
                 case cmd.AskSession(session_id=session_id, message_id=message_id):
                     self._protocol.agents.refuse(session_id, message_id, error)
+                case cmd.RegisterTools(server_id=server_id) | cmd.UnregisterTools(server_id=server_id):
+                    self._protocol.tools.refuse(server_id, error)
                 case _:
                     self._logins.refuse(command, error)
             return True
@@ -171,7 +178,7 @@ class _Connection:
 
     def _carry_out(
         self,
-        command: cmd.OpenStream | cmd.CancelStream | cmd.ListModels | AuthCommand | cmd.AgentCommand,
+        command: cmd.StreamCommand | AuthCommand | cmd.AgentCommand | cmd.ToolServerCommand,
         group: asyncio.TaskGroup,
     ) -> None:
         match command:
@@ -188,6 +195,8 @@ class _Connection:
                 group.create_task(self._list_models(command), name="makai-models")
             case cmd.AskSession() | cmd.AnswerTool():
                 self._session_agents().carry_out(command, group, draining=self._server.draining)
+            case cmd.RegisterTools() | cmd.UnregisterTools() | cmd.TakeExecution():
+                self._tool_servers().carry_out(command, group, draining=self._server.draining)
             case _:
                 self._logins.carry_out(command, group)
 
@@ -195,16 +204,29 @@ class _Connection:
         """Loaded with the first request about a session: `makai stdio` answers a ping without them."""
         if self._agents is None:
             from makai.server.makai_session import ConnectionAgents, ConnectionParts
-            from makai.server.scopes import scoped
 
-            server, writer = self._server, self._writer
-            assert server.sessions is not None, "the protocol refuses agents where there are no sessions"
-            sessions = scoped(server.sessions, self._caller)
+            server, writer, sessions = self._server, self._writer, self._scoped_sessions()
             parts = ConnectionParts(
-                self._protocol.agents, server.backend, sessions, writer.wake, writer.room, server.default_sandbox
+                self._protocol.agents, server.backend, sessions, writer.wake, writer.room, self._settings
             )
             self._agents = ConnectionAgents(parts)
         return self._agents
+
+    async def _settings(self, folder: str | None) -> Settings:
+        return await self._server.settings(folder, self._caller)
+
+    def _tool_servers(self) -> ConnectionTools:
+        if self._tools is None:
+            from makai.server.makai_tools import ConnectionTools
+
+            self._tools = ConnectionTools(self._protocol.tools, self._scoped_sessions(), self._writer.wake)
+        return self._tools
+
+    def _scoped_sessions(self) -> OpenSessions:
+        from makai.server.scopes import scoped
+
+        assert self._server.sessions is not None, "the protocol refuses agents where there are no sessions"
+        return scoped(self._server.sessions, self._caller)
 
     async def _stream(self, command: cmd.OpenStream) -> None:
         """Run one model request. Whatever happens, the client hears of exactly one end."""

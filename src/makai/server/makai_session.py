@@ -8,25 +8,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, assert_never
 from uuid import uuid4
 
 import msgspec
 
-from makai.catalog.model_ref import format_model_ref
+from makai.catalog.model_ref import ref_of
+from makai.catalog.model_settings import model_for
 from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.errors import InvalidRequest, MakaiError, Overloaded, SessionRefused, StorageUnavailable, TransportError
+from makai.core.errors import (
+    InvalidRequest,
+    MakaiError,
+    NotSupported,
+    Overloaded,
+    SessionRefused,
+    StorageUnavailable,
+    TransportError,
+)
 from makai.core.messages import Message, UserMessage
+from makai.core.settings import Settings
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.harness.client_tools import EDITOR_CALLS
+from makai.harness.registry import NATIVE, harness_id_of
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes, run_terms
-from makai.protocols.makai.agent_projection import AgentProjection
+from makai.protocols.makai.agent_projection import AgentProjection, session_info
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Scope, log_id_of
 from makai.protocols.makai.given_history import added_messages, are_new_words, given_messages
 from makai.protocols.minicodex.pages import Window
 from makai.server.backend import Backend
+from makai.server.makai_undo import file_answer
 from makai.server.session_views import events_of
 from makai.sessions import commands as cmd
 from makai.sessions.history import History
@@ -53,7 +67,7 @@ class ConnectionParts(NamedTuple):
     """Called when something waits to be written."""
     room: Callable[[], Awaitable[None]]
     """Returns when the reader has taken enough of what waits."""
-    default_sandbox: Callable[[], ev.SandboxLevel]
+    settings: Callable[[str | None], Awaitable[Settings]]
 
 
 class ConnectionAgents:
@@ -179,11 +193,13 @@ class SessionConnection:
                 await self._begin_stop(sessions, message_id, request)
             case wire.AgentStatus():
                 state = await sessions.dispatch(GetState(self._log_id))
-                self._scopes.info(self.session_id, message_id, _info(self.session_id, state))
+                self._scopes.info(self.session_id, message_id, session_info(self.session_id, state))
             case wire.ToolList(prefix=prefix):
                 declared = (await sessions.dispatch(GetState(self._log_id))).terms.tools
                 listed = tuple(tool for tool in declared if tool.name.startswith(prefix))
                 self._scopes.info(self.session_id, message_id, wire.ToolListResponse(listed))
+            case wire.AgentRestore() | wire.AgentDiff():
+                self._scopes.info(self.session_id, message_id, await file_answer(sessions, self._log_id, request))
             case wire.PermissionResponse():
                 await sessions.dispatch(RunCommand(self._log_id, _decision(request)))
                 self._scopes.accept(self.session_id, message_id)
@@ -193,12 +209,17 @@ class SessionConnection:
     async def _start(self, sessions: Sessions, message_id: str, wanted: wire.AgentStart) -> None:
         if self._follower is not None:
             raise SessionRefused("SESSION_EXISTS", "This connection is attached to the session already.")
-        model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
+        is_external, folder = harness_id_of(wanted.agent) != NATIVE, wanted.cwd
+        if wanted.resume:
+            with suppress(SessionRefused):  # of no session: the model is checked all the same
+                state = await sessions.dispatch(GetState(self._log_id))
+                is_external, folder = not state.capabilities.needs_model, state.cwd
+        model_ref = await self._canonical(wanted.model_ref, is_external, folder)
         if wanted.resume:
             state = await self._changed(sessions, wanted, model_ref)
         else:
-            sandbox = wanted.sandbox or self._parts.default_sandbox()
-            await sessions.dispatch(_new_session(self._log_id, wanted, model_ref or "", sandbox))
+            settings = await self._parts.settings(wanted.cwd)
+            await sessions.dispatch(_new_session(self._log_id, wanted, model_ref or "", settings))
             state = await sessions.dispatch(GetState(self._log_id))
         if wanted.tools:
             self._executor = await sessions.register_executor(self._log_id, self._execute)
@@ -235,7 +256,7 @@ class SessionConnection:
     async def _send(self, sessions: Sessions, message_id: str, wanted: wire.AgentMessage) -> None:
         state = await sessions.dispatch(GetState(self._log_id))
         given = given_messages(wanted.messages)
-        model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
+        model_ref = await self._canonical(wanted.model_ref, not state.capabilities.needs_model, state.cwd)
         if state.active_run is not None:
             raise SessionRefused("BUSY", "A run is active in this session.", hint="Wait for it, or stop it.")
         if self._follower is None:
@@ -253,10 +274,13 @@ class SessionConnection:
         await sessions.dispatch(RunCommand(self._log_id, said))
         self._scopes.words_taken(self.session_id, message_id, input_id)
 
-    def _canonical(self, model_ref: str) -> str:
-        """What can be checked locally is nacked: a model that does not exist is no session's model."""
-        model = self._parts.backend.resolve(model_ref)
-        return format_model_ref(model.provider, model.api, model.id)
+    async def _canonical(self, model_ref: str | None, is_external: bool, folder: str | None) -> str | None:
+        """What can be checked locally is nacked: a model that does not exist is no session's model. Aliases are those
+        of the session's folder. Another agent than makai's own has models that only it knows."""
+        if model_ref is None or is_external:
+            return model_ref
+        settings = Settings() if "/" in model_ref else await self._parts.settings(folder)
+        return ref_of(model_for(self._parts.backend, settings, model_ref))
 
     async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: wire.AgentStop) -> None:
         if self._stop is not None:
@@ -303,7 +327,7 @@ class SessionConnection:
     ) -> list[tuple[ev.ApprovalRequested, str]]:
         """Follow the log from a cursor; without one from the start of the active run, or from now. Returns the
         questions that were asked before the cursor and are still pending, with their runs."""
-        projection = AgentProjection(self.session_id)
+        projection = AgentProjection(self.session_id, has_turns=state.capabilities.has_turns)
         end = state.last_event_id if after is None else after
         run = await _open_run(sessions, self._log_id, end)
         if after is None and run:
@@ -356,6 +380,8 @@ class SessionConnection:
 
     async def _execute(self, request: ToolRequest) -> ToolAnswer:
         """Have the client carry out one of its tools; it answers when it likes, and the run waits."""
+        if request.name.startswith(EDITOR_CALLS):
+            raise NotSupported("A client of this protocol is no editor.")
         waiting: asyncio.Future[ToolAnswer] = asyncio.get_running_loop().create_future()
         self._results[request.call_id] = waiting
         call_id, arguments = request.call_id, dict(request.arguments)
@@ -417,25 +443,25 @@ def _is_old_question(logged: ev.Logged, history_end: int, pending: frozenset[str
     return isinstance(event, ev.ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
 
 
-def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str, sandbox: ev.SandboxLevel) -> CreateSession:
+def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str, settings: Settings) -> CreateSession:
+    terms = ev.SessionTerms(sandbox=settings.sandbox, reasoning_effort=settings.effort)
     return CreateSession(
         model_ref=model_ref,
+        harness=harness_id_of(wanted.agent),
         session_id=session_id,
-        mode=wanted.mode or "ask",
+        mode=wanted.mode or settings.mode,
         cwd=wanted.cwd,
         title=wanted.title or "",
-        terms=_terms(wanted, ev.SessionTerms(builtin_tools=wanted.builtin_tools, sandbox=sandbox)),
+        terms=_terms(wanted, msgspec.structs.replace(terms, builtin_tools=wanted.builtin_tools)),
     )
 
 
 def _terms(wanted: wire.AgentStart, terms: ev.SessionTerms) -> ev.SessionTerms:
     """The terms with what the client says about them."""
-    given = {
-        "system": wanted.system_prompt,
-        "tools": wanted.tools,
-        "sandbox": wanted.sandbox,
-        "approval_s": wanted.approval_s,
-    }
+    names = ("tools", "tool_servers", "sandbox", "approval_s")
+    given = {"system": wanted.system_prompt, **{name: getattr(wanted, name) for name in names}}
+    if wanted.tool_servers is not None:
+        given["tool_servers_token"] = ""  # `scopes` sets it for tokens that may use only their own servers
     return msgspec.structs.replace(terms, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -446,33 +472,3 @@ def _decision(answer: wire.PermissionResponse) -> cmd.ApproveCall | cmd.DenyCall
     return cmd.ApproveCall(
         now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope, digest=answer.digest, grant=answer.grant
     )
-
-
-def _info(session_id: str, state: SessionState) -> wire.SessionInfo:
-    run = state.active_run
-    return wire.SessionInfo(
-        session_id=session_id,
-        status=_standing(state),
-        model_ref=state.model_ref,
-        mode=state.mode,
-        sandbox=state.terms.sandbox,
-        event_id=state.last_event_id,
-        created_at=state.created_at,
-        updated_at=state.last_ts,
-        usage=state.usage if run is None else state.usage + run.usage,
-        pending_permissions=tuple(call.call_id for call in run.pending()) if run is not None else (),
-        title=state.title,
-        cwd=state.cwd,
-        run_id=run.run_id if run is not None else None,
-    )
-
-
-def _standing(state: SessionState) -> wire.SessionStanding:
-    run = state.active_run
-    if run is None:
-        return "closed" if state.closed else "idle"
-    if run.status == "aborting":
-        return "stopping"
-    if run.pending():
-        return "waiting_for_permission"
-    return "waiting_for_tool" if any(call.status == "started" for call in run.calls.values()) else "running"

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S: Final = 15.0
 REPLAY_EVENTS: Final = 1_000
 
-MakeNew: TypeAlias = Callable[[], CreateSession]
+MakeNew: TypeAlias = Callable[[Caller], Awaitable[CreateSession]]
 """The session a client gets who names none."""
 
 
@@ -69,6 +69,7 @@ class _Client:
     ) -> None:
         self._server = server
         self._sessions = scoped(server.sessions, caller)
+        self._caller = caller
         self._channel = channel
         self._protocol = MinicodexConnection(
             session_id=session_id, new_id=lambda: str(uuid4()), client_name=name, limits=server.limits
@@ -157,7 +158,7 @@ class _Client:
         session_id = request.session_id
         sessions = await self._sessions()
         if session_id is None:
-            session_id = await sessions.dispatch(self._server.make_new())
+            session_id = await sessions.dispatch(await self._server.make_new(self._caller))
         await sessions.dispatch(GetState(session_id))  # whether this caller may see it: views are shared
         former = self._shared
         self._shared = await self._server.views.enter(session_id, self._wake)

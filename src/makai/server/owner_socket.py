@@ -9,22 +9,24 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, assert_never
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from makai.aio.tasks import BackgroundTasks
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, ParseError
+from makai.core.lent_variables import LentVariables
 from makai.core.secret import Secret
-from makai.harness.base import ToolAnswer, ToolRequest
+from makai.harness.base import Report, ToolAnswer, ToolRequest
 from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
 from makai.protocols.attach.messages import exception_of, problem_of
-from makai.sessions.requests import ReadEvents, Request
+from makai.sessions.requests import ReadEvents, Request, RunCommand
 from makai.sessions.service import Sessions, ToolRegistration
 from makai.transports.channel import Channel, Oversized
 from makai.transports.unix import Peer, UnixListener
@@ -106,6 +108,9 @@ class _Link:
         self._following: dict[int, asyncio.Task[None]] = {}
         self._executors: dict[int, ToolRegistration] = {}
         self._calls: dict[int, asyncio.Future[ToolAnswer]] = {}
+        self._reports: dict[int, Report] = {}
+        self._lent: WeakValueDictionary[int, LentVariables] = WeakValueDictionary()
+        """Variables of this process that runs still use, by the number of the request they came with."""
         self._last_call = 0
         self._heard_at = asyncio.get_running_loop().time()
         self._leaving = False
@@ -165,6 +170,8 @@ class _Link:
 
     async def end(self) -> None:
         self._ended = True
+        for lent in list(self._lent.values()):
+            lent.clear()
         for executor in self._executors.values():
             executor.unregister()
         self._executors.clear()
@@ -191,6 +198,16 @@ class _Link:
             case wire.Unfollow(number=number):
                 if task := self._following.get(number):
                     task.cancel()
+            case wire.RequestMessage(number=number):
+                await self._begin_answering(number, partial(self._dispatch, number, frames.request_of(message)))
+            case _:
+                await self._take_of_executor(message)
+
+    async def _take_of_executor(self, message: wire.FromExecutor) -> None:
+        match message:
+            case wire.ExecuteProgress(call=call, text=text):
+                if report := self._reports.get(call):
+                    report(text)
             case wire.Executed(call=call, answer=answer):
                 if waiting := self._unanswered(call):
                     waiting.set_result(answer)
@@ -200,10 +217,13 @@ class _Link:
             case wire.UnregisterExecutor(number=number):
                 if executor := self._executors.pop(number, None):
                     executor.unregister()
-            case wire.RequestMessage(number=number):
-                await self._begin_answering(number, partial(self._dispatch, number, frames.request_of(message)))
             case wire.RegisterExecutor(number=number, session_id=session_id):
-                await self._begin_answering(number, partial(self._register, number, session_id))
+                execute = partial(self._execute, number)
+                register = partial(self._sessions.register_executor, session_id, execute)
+                await self._begin_answering(number, partial(self._register, number, register))
+            case wire.RegisterToolServer(number=number, offer=offer):
+                serve = partial(self._sessions.register_tool_server, offer, partial(self._execute, number))
+                await self._begin_answering(number, partial(self._register, number, serve))
             case _:
                 assert_never(message)
 
@@ -221,6 +241,9 @@ class _Link:
         await self._say(wire.Failure(number=number, problem=problem_of(Overloaded(why, hint="Wait for some of them."))))
 
     async def _dispatch(self, number: int, request: Request[Any]) -> None:
+        if isinstance(request, RunCommand) and request.environ:
+            lent = self._lent[number] = LentVariables(request.environ, request.inherited)
+            request = msgspec.structs.replace(request, environ=lent)
         turn = self._pages if isinstance(request, ReadEvents) else contextlib.nullcontext()
         async with self._reporting(number), turn:
             answer = await self._sessions.dispatch(request)
@@ -270,22 +293,24 @@ class _Link:
         finally:
             follower.close()
 
-    async def _register(self, number: int, session_id: str) -> None:
+    async def _register(self, number: int, register: Callable[[], Awaitable[ToolRegistration]]) -> None:
         async with self._reporting(number):
             if number in self._executors:
                 raise ParseError(f"an executor of number {number} is there already")
-            executor = await self._sessions.register_executor(session_id, partial(self._execute, number))
+            executor = await register()
             if self._ended:
                 executor.unregister()
                 return
             self._executors[number] = executor
             await self._say(wire.AttachAnswer(number=number, result=msgspec.Raw(b"null")))
 
-    async def _execute(self, executor: int, request: ToolRequest) -> ToolAnswer:
+    async def _execute(self, executor: int, request: ToolRequest, report: Report | None = None) -> ToolAnswer:
         self._last_call += 1
         call = self._last_call
         answer: asyncio.Future[ToolAnswer] = asyncio.get_running_loop().create_future()
         self._calls[call] = answer
+        if report is not None:
+            self._reports[call] = report
         try:
             # When the link is gone, its end unregisters the executor, which ends this call.
             await self._say_if_there(wire.Execute(call=call, executor=executor, request=request))
@@ -296,6 +321,7 @@ class _Link:
             raise
         finally:
             del self._calls[call]
+            self._reports.pop(call, None)
 
     def _unanswered(self, call: int) -> asyncio.Future[ToolAnswer] | None:
         waiting = self._calls.get(call)

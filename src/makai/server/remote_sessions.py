@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 from makai.aio.tasks import BackgroundTasks
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
-from makai.harness.base import Execute
+from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
 from makai.protocols.attach.messages import exception_of, problem_of
@@ -84,10 +84,18 @@ class RemoteSessions:
 
     async def register_executor(self, session_id: str, execute: Execute) -> _RemoteExecutor:
         number = self._next()
+        message = wire.RegisterExecutor(number=number, session_id=session_id)
+        return await self._register(number, message, lambda request, report: execute(request))
+
+    async def register_tool_server(self, offer: ToolServerOffer, execute: ExecuteServed) -> _RemoteExecutor:
+        number = self._next()
+        return await self._register(number, wire.RegisterToolServer(number=number, offer=offer), execute)
+
+    async def _register(self, number: int, message: wire.Message, execute: ExecuteServed) -> _RemoteExecutor:
         executor = _RemoteExecutor(self, number, execute)
         self._executors[number] = executor  # before the answer: the first call may come right behind it
         try:
-            await self._answer_to(number, frames.encoded(wire.RegisterExecutor(number=number, session_id=session_id)))
+            await self._answer_to(number, frames.encoded(message))
         except BaseException:
             executor.unregister()
             raise
@@ -263,15 +271,19 @@ class RemoteFollower:
 class _RemoteExecutor:
     """A `service.ToolRegistration` over a link."""
 
-    def __init__(self, link: RemoteSessions, number: int, execute: Execute) -> None:
+    def __init__(self, link: RemoteSessions, number: int, execute: ExecuteServed) -> None:
         self._execute = execute
         self._link = link
         self._number = number
         self._running: dict[int, asyncio.Task[None]] = {}
 
     async def _answer(self, wanted: wire.Execute) -> None:
+        def report(text: str) -> None:
+            self._link.post(frames.encoded(wire.ExecuteProgress(call=wanted.call, text=text)))
+
         try:
-            frame = frames.encoded(wire.Executed(call=wanted.call, answer=await self._execute(wanted.request)))
+            answer = await self._execute(wanted.request, report)
+            frame = frames.encoded(wire.Executed(call=wanted.call, answer=answer))
         except Exception as error:  # any failure of a client's tool fails the call, not the link
             frame = frames.encoded(wire.ExecuteFailed(call=wanted.call, problem=problem_of(error)))
         self._link.post(frame)

@@ -18,7 +18,7 @@ import msgspec
 from makai.core.access import Caller, TokenScope
 from makai.core.errors import Forbidden
 from makai.core.session_events import RunTerms, SessionTerms
-from makai.harness.base import Execute
+from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.makai import agent_payloads as agent
 from makai.protocols.makai import auth
 from makai.protocols.makai import commands as makai
@@ -38,10 +38,16 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetSession: "observe",
     req.ListPrompts: "prompt",
     req.GetPrompt: "prompt",
+    req.ListCommands: "observe",
+    req.ExpandCommand: "prompt",
     req.ListApprovals: "observe",
+    req.PreviewRestore: "observe",
+    req.GetSessionDiff: "observe",
+    req.ReleaseAgent: "approve",
     req.DeleteSession: "admin",
     req.IsTrusted: "observe",
     req.GetTrust: "admin",
+    req.GetProjectSettings: "admin",
     req.ListTrusted: "approve",
     req.SetTrust: "admin",
     req.ListGrants: "approve",
@@ -54,19 +60,24 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
 }
 COMMANDS: Final[dict[type[cmd.UserCommand], TokenScope]] = {
     cmd.Send: "prompt",
+    cmd.WithdrawInput: "prompt",  # messages of other tokens: approve
     cmd.Compact: "prompt",
     cmd.Abort: "prompt",  # runs of other tokens: approve
     cmd.SetModel: "prompt",
+    cmd.SetHarness: "approve",
     cmd.SetTitle: "prompt",
     cmd.SetTerms: "prompt",
     cmd.SetMode: "prompt",  # modes that ask less: approve
     cmd.ApproveCall: "approve",
     cmd.DenyCall: "approve",
     cmd.Close: "approve",
+    cmd.RestoreFiles: "approve",  # it writes files without a question
 }
 FOLLOW: Final[TokenScope] = "observe"
 REGISTER_EXECUTOR: Final[TokenScope] = "prompt"
 """A client that executes the tools which it declared itself."""
+REGISTER_TOOL_SERVER: Final[TokenScope] = "prompt"
+"""A program that executes tools for sessions that name it: below `approve` only for those that its own token set up."""
 MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
     makai.OpenStream: "prompt",  # to an address that the client names: admin
     makai.CancelStream: "observe",  # of this connection
@@ -77,11 +88,16 @@ MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
     auth.AuthPromptResponse: "admin",
     auth.AuthCancel: "admin",
     makai.AnswerTool: "prompt",
+    makai.RegisterTools: "prompt",  # and what REGISTER_TOOL_SERVER says
+    makai.UnregisterTools: "prompt",
+    makai.TakeExecution: "prompt",
     agent.AgentStart: "observe",  # attaches; everything else that it asks for is a request or a command of its own
     agent.AgentMessage: "prompt",
     agent.AgentStop: "observe",  # detaches; stopping a run is a command
     agent.AgentStatus: "observe",
     agent.ToolList: "observe",
+    agent.AgentRestore: "observe",  # a preview; restoring files is a command
+    agent.AgentDiff: "observe",
     agent.PermissionResponse: "approve",
 }
 ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
@@ -95,6 +111,9 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/v1/makai"): "observe",
     ("POST", "/v1/makai"): "observe",
     ("GET", "/ws"): "observe",
+    ("GET", "/acp"): "observe",  # connects; what is then asked of sessions needs its own scope
+    ("POST", "/acp"): "observe",
+    ("DELETE", "/acp"): "observe",
     ("GET", "/api/info"): "observe",
     ("GET", "/api/models"): "observe",
     ("GET", "/api/harnesses"): "observe",
@@ -105,6 +124,8 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("DELETE", "/api/sessions/{id}"): "admin",
     ("POST", "/api/sessions/{id}/fork"): "prompt",
     ("GET", "/api/sessions/{id}/export"): "observe",
+    ("GET", "/api/sessions/{id}/restore"): "observe",
+    ("GET", "/api/sessions/{id}/diff"): "observe",
     ("GET", "/api/sessions/{id}/transcript"): "observe",
     ("GET", "/api/auth/providers"): "prompt",
     ("POST", "/api/auth/login"): "admin",
@@ -143,7 +164,11 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     ),
     req.ForkSession: _judged("session_id origin at model_ref cwd roots title", mode=_asks_less, terms=_is_wide),
     SessionTerms: _judged(
-        "system builtin_tools tools client approval_s",
+        # Servers that a prompt token names are only its own: `_with_own_servers`.
+        "system system_append builtin_tools tools tool_servers tool_servers_token client max_usd approval_s "
+        "reasoning_effort",
+        agent_options_json=bool,  # and what `_check_agent` says
+        agent_session_id=bool,  # may be a session of another person
         mcp_servers=bool,
         sandbox=lambda level: level not in ("read-only", "workspace-write"),
     ),
@@ -152,6 +177,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
         "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds mcp_wait_s deny token", allow=bool
     ),
     cmd.Send: _judged("now input_id content client_msg_id delivery history continues", terms=_is_wide),
+    cmd.WithdrawInput: _judged("now input_id token"),
     cmd.Compact: _judged("now input_id instructions"),
     cmd.Abort: _judged("now run_id by reason token"),
     cmd.SetMode: _judged("now token", mode=_asks_less, agent_mode=bool),
@@ -231,6 +257,8 @@ class ScopedSessions:
         check(caller, REQUESTS.get(type(request)), _name(request))
         if caller.session_id is not None:
             self._check_session(request)
+        if not caller.may("admin"):
+            await self._check_agent(request)
         if isinstance(request, req.RunCommand):
             check(caller, COMMANDS.get(type(request.command)), _name(request.command))
         checked: Any = request if caller.may("approve") else await self._narrow(request)
@@ -251,6 +279,15 @@ class ScopedSessions:
         self._check_own(session_id)
         return await self._sessions.register_executor(session_id, execute)
 
+    async def register_tool_server(self, offer: ToolServerOffer, execute: ExecuteServed) -> ToolRegistration:
+        caller = self._caller
+        check(caller, REGISTER_TOOL_SERVER, "serving tools")
+        check_all_sessions(caller, "serving tools")
+        offer = msgspec.structs.replace(
+            offer, token=caller.label if caller.token_id else "", is_shared=caller.may("approve")
+        )
+        return await self._sessions.register_tool_server(offer, execute)
+
     async def close(self) -> None:
         """The sessions belong to the server."""
 
@@ -266,24 +303,54 @@ class ScopedSessions:
         if self._caller.session_id not in (None, session_id):
             check_all_sessions(self._caller, "another session")
 
+    async def _check_agent(self, request: Request[Any]) -> None:
+        """Any program can be an agent, and an agent's own options name programs that it starts: only a process of the
+        same user and an admin token give an agent by its command, or options for it."""
+        harness, options = "native", ""
+        match request:
+            case req.CreateSession(harness=harness, terms=terms):
+                options = terms.agent_options_json
+            case req.RunCommand(command=cmd.SetHarness(harness=harness)):
+                pass
+            case req.RunCommand(session_id=session_id, command=cmd.SetTerms(terms=terms)) if terms.agent_options_json:
+                state = await self._sessions.dispatch(req.GetState(session_id))
+                options = "" if _same("agent_options_json", state.terms, terms) else terms.agent_options_json
+            case req.ForkSession(origin=origin):
+                state = await self._sessions.dispatch(req.GetState(origin))
+                harness, options = state.harness, (request.terms or state.terms).agent_options_json
+            case _:
+                return
+        if options:
+            raise forbidden(self._caller, "admin", f"{_name(request)} with this terms.agent_options_json")
+        if harness != "native" and not await asyncio.to_thread(_is_named_agent, harness):
+            raise forbidden(self._caller, "admin", "an agent that is not known by name")
+
     async def _narrow(self, request: Request[Any]) -> Request[Any]:
         """Refuse what needs `approve` by its content; the request to carry out, with its folders resolved."""
         wide: list[str] = []
         match request:
             case req.CreateSession():
                 wide = widening(request)
-                request = await self._in_allowed_folders(request)
+                terms = self._with_own_servers(request.terms)
+                request = await self._in_allowed_folders(msgspec.structs.replace(request, terms=terms))
             case req.ForkSession(origin=origin):
                 state = await self._sessions.dispatch(req.GetState(origin))
                 wide = widening(request) or _widening_of_fork(request, state)
-                request = await self._in_allowed_folders(request)
+                terms = self._with_own_servers(request.terms or state.terms)
+                request = await self._in_allowed_folders(msgspec.structs.replace(request, terms=terms))
             case req.RunCommand(session_id=session_id, command=cmd.SetTerms(terms=terms) as command):
                 state = await self._sessions.dispatch(req.GetState(session_id))
                 before = {f"terms.{name}" for name in widening(state.terms) if _same(name, state.terms, terms)}
                 wide = [name for name in widening(command) if name not in before]
+                if _raises_budget(state.terms, terms):
+                    wide.append("terms.max_usd")
+                command = msgspec.structs.replace(command, terms=self._with_own_servers(terms, state.terms))
+                request = req.RunCommand(session_id, command)
             case req.RunCommand(session_id=session_id, command=cmd.Abort() as command):
                 state = await self._sessions.dispatch(req.GetState(session_id))
                 return req.RunCommand(session_id, self._own_abort(command, state))
+            case req.RunCommand(session_id=session_id, command=cmd.WithdrawInput(input_id=input_id)):
+                self._check_own_input(input_id, await self._sessions.dispatch(req.GetState(session_id)))
             case req.RunCommand(command=command):
                 wide = widening(command)
             case _:
@@ -291,6 +358,13 @@ class ScopedSessions:
         if wide:
             raise forbidden(self._caller, "approve", f"{_name(request)} with this {', '.join(wide)}")
         return request
+
+    def _with_own_servers(self, terms: SessionTerms, before: SessionTerms | None = None) -> SessionTerms:
+        """The terms with no tool servers but those that this caller registers, or that the session had already."""
+        named = (terms.tool_servers, terms.tool_servers_token)
+        if not terms.tool_servers or (before is not None and named == (before.tool_servers, before.tool_servers_token)):
+            return terms
+        return msgspec.structs.replace(terms, tool_servers_token=self._caller.label)
 
     def _own_abort(self, abort: cmd.Abort, state: SessionState) -> cmd.Abort:
         """An abort of nothing but the run that is active now, if this caller started it."""
@@ -300,6 +374,11 @@ class ScopedSessions:
         if run.purpose == "input" and run.terms.token != self._caller.label:
             raise forbidden(self._caller, "approve", "stopping a run that another caller started")
         return abort if abort.run_id is not None else msgspec.structs.replace(abort, run_id=run.run_id)
+
+    def _check_own_input(self, input_id: str, state: SessionState) -> None:
+        sent_by = next((waiting.terms.token for waiting in state.waiting if waiting.input_id == input_id), None)
+        if sent_by not in (None, self._caller.label):
+            raise forbidden(self._caller, "approve", "taking back a message that another caller sent")
 
     async def _in_allowed_folders(self, request: Any) -> Any:
         """A prompt token works where the server was started and in folders that a person trusts. With folders as they
@@ -321,6 +400,14 @@ class ScopedSessions:
         return msgspec.structs.replace(request, cwd=cwd, roots=roots)
 
 
+def _is_named_agent(harness: str) -> bool:
+    from makai.core.home import home_directory
+    from makai.harness.acp.known_agents import is_named
+    from makai.providers.logins import CONFIG_FILE, read_config
+
+    return is_named(harness, read_config(home_directory(os.environ) / CONFIG_FILE).agents)
+
+
 def _widening_of_fork(fork: req.ForkSession, origin: SessionState) -> list[str]:
     """A fork keeps what it does not name: it must not pass on more than the caller may give."""
     created = req.CreateSession(
@@ -330,6 +417,10 @@ def _widening_of_fork(fork: req.ForkSession, origin: SessionState) -> list[str]:
         terms=fork.terms or origin.terms,
     )
     return widening(created)
+
+
+def _raises_budget(before: SessionTerms, after: SessionTerms) -> bool:
+    return before.max_usd is not None and (after.max_usd is None or after.max_usd > before.max_usd)
 
 
 def _same(name: str, one: msgspec.Struct, other: msgspec.Struct) -> bool:
@@ -342,7 +433,9 @@ def _stamped(command: cmd.UserCommand, label: str) -> cmd.UserCommand:
     match command:
         case cmd.Send(terms=terms):
             return msgspec.structs.replace(command, terms=msgspec.structs.replace(terms, token=label))
-        case cmd.SetMode() | cmd.ApproveCall() | cmd.DenyCall() | cmd.Abort():
+        case (
+            cmd.SetMode() | cmd.ApproveCall() | cmd.DenyCall() | cmd.Abort() | cmd.RestoreFiles() | cmd.WithdrawInput()
+        ):
             return msgspec.structs.replace(command, token=label)
         case _:
             return command

@@ -26,6 +26,7 @@ from makai.server.backend import Backend
 from makai.server.log_output import log_without_values
 from makai.server.makai_connection import MakaiServer
 from makai.server.session_source import SessionSource
+from makai.transports.channel import ServeCaller
 from makai.transports.connection_table import ListenerLimits
 from makai.transports.guard import Guard, GuardConfig, KnownTokens
 from makai.transports.http_listener import HttpListener, raise_descriptor_limit
@@ -38,6 +39,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     grpc_port: int | None = None
+    acp: bool = False
+    """Whether `/acp` is there: the protocol's remote transport is a draft."""
     allowed_hosts: tuple[str, ...] = ()
     """Further names clients may call us by, as `name:port`."""
     tls_certificate: Path | None = None
@@ -69,10 +72,8 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
     token = load_or_create_token(home)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    source = SessionSource(backend, home, durable=True)
-    makai = MakaiServer(
-        backend, sessions=source.get, default_sandbox=lambda: options.sandbox or source.default_sandbox()
-    )
+    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox)
+    makai = MakaiServer(backend, sessions=source.get, settings=source.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(log_without_values())
         stack.push_async_callback(backend.close)
@@ -84,7 +85,8 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         port = listener.getsockname()[1]
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
-        app = make_app(makai, guard, is_tls=tls is not None)
+        acp = _acp_server(options, source, backend)
+        app = make_app(makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -100,6 +102,14 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         on_ready(Addresses(address, grpc))
         await stop.wait()
         await makai.drain(options.drain_s)
+
+
+def _acp_server(options: ServeOptions, source: SessionSource, backend: Backend) -> ServeCaller | None:
+    if not options.acp:
+        return None
+    from makai.server.acp_connection import AcpServer
+
+    return AcpServer(source.get, backend, settings=source.settings).serve
 
 
 async def _serve_grpc(

@@ -12,18 +12,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
+
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import ChannelClosed, HomeInUse, MakaiError, SessionRefused, TransportError
-from makai.harness.base import Execute
+from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.server.failover import FailoverExecutor, FailoverFollower, closed_error, is_usable
 from makai.server.owner_socket import OwnerSocket
 from makai.server.remote_sessions import RemoteSessions
-from makai.sessions.requests import AnswerT, Request
-from makai.sessions.service import Sessions
+from makai.sessions.commands import Compact, Send
+from makai.sessions.requests import AnswerT, GetState, Request, RunCommand
+from makai.sessions.service import Sessions, ToolRegistration
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +47,15 @@ _END_S: Final = 15.0
 class SessionRouter:
     """`service.Sessions` that survive their owner. Make one by `open`, inside the event loop that uses it."""
 
-    def __init__(self, home: Path, own: Own, on_takeover: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        own: Own,
+        on_takeover: Callable[[], None] | None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self._home = home
+        self._environ = os.environ if environ is None else environ
         self._own = own
         self._on_takeover = on_takeover
         self._place: _Owning | RemoteSessions | None = None
@@ -59,11 +69,20 @@ class SessionRouter:
         self._supervisor = self._tasks.start(self._supervise(), "makai-sessions-supervisor")
 
     @classmethod
-    async def open(cls, home: Path, own: Own, *, on_takeover: Callable[[], None] | None = None) -> SessionRouter:
+    async def open(
+        cls,
+        home: Path,
+        own: Own,
+        *,
+        on_takeover: Callable[[], None] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> SessionRouter:
         """Own the sessions of a folder by `own`, else attach to their owner. `on_takeover` is called whenever this
-        process becomes the owner after it was attached. Raises `TransportError` when the owner does not answer,
-        `NotSupported` when it is another version of makai, and what `own` raises."""
-        router = cls(home, own, on_takeover)
+        process becomes the owner after it was attached. `environ` replaces the environment of this process, whose
+        keys, addresses and proxies count for the runs that it starts wherever they are carried out. Raises
+        `TransportError` when the owner does not answer, `NotSupported` when it is another version of makai, and what
+        `own` raises."""
+        router = cls(home, own, on_takeover, environ)
         try:
             await router.current()
         except BaseException:
@@ -84,9 +103,31 @@ class SessionRouter:
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         named = request.with_id()
-        return await self._through(
-            lambda sessions: sessions.dispatch(named), request.is_repeatable, named.answer_of_first_attempt
-        )
+
+        async def ask(sessions: Sessions) -> AnswerT:
+            sent: Request[Any] = named
+            if isinstance(sessions, RemoteSessions) and isinstance(sent, RunCommand):
+                sent = await self._with_variables(sessions, sent)
+            answer: AnswerT = await sessions.dispatch(sent)
+            return answer
+
+        return await self._through(ask, request.is_repeatable, named.answer_of_first_attempt)
+
+    async def _with_variables(self, sessions: RemoteSessions, request: RunCommand) -> RunCommand:
+        """The request with the variables of this process, when the command can start a run."""
+        if not isinstance(request.command, Send | Compact):
+            return request
+        from makai.server.caller_variables import caller_variables, may_lend  # most processes own their sessions
+
+        if not await asyncio.to_thread(may_lend, self._environ, self._home):
+            return request
+        try:
+            state = await sessions.dispatch(GetState(request.session_id))
+        except TransportError as error:
+            raise ChannelClosed(error.message) from None  # the request itself was not sent
+        found = await asyncio.to_thread(caller_variables, self._environ, self._home, state)
+        inherited = tuple(found.keys() - request.environ.keys())
+        return msgspec.structs.replace(request, environ=found | request.environ, inherited=inherited)
 
     def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> FailoverFollower:
         follower = FailoverFollower(self, session_id, after, deltas, self._followers.discard)
@@ -94,7 +135,17 @@ class SessionRouter:
         return follower
 
     async def register_executor(self, session_id: str, execute: Execute) -> FailoverExecutor:
-        executor = FailoverExecutor(session_id, execute, self._executors.discard)
+        what = f"session {session_id}"
+        return await self._register(what, lambda sessions: sessions.register_executor(session_id, execute))
+
+    async def register_tool_server(self, offer: ToolServerOffer, execute: ExecuteServed) -> FailoverExecutor:
+        what = f"the tool server {offer.server_id}"
+        return await self._register(what, lambda sessions: sessions.register_tool_server(offer, execute))
+
+    async def _register(
+        self, what: str, register: Callable[[Sessions], Awaitable[ToolRegistration]]
+    ) -> FailoverExecutor:
+        executor = FailoverExecutor(what, register, self._executors.discard)
         await self._through(executor.begin, repeatable=True)
         self._executors.add(executor)
         return executor
@@ -244,7 +295,7 @@ class SessionRouter:
             except TransportError:
                 return  # the new owner is gone too
             except MakaiError as error:
-                log.warning("the tools of session %s are no longer served: %s", executor.session_id, error)
+                log.warning("the tools of %s are no longer served: %s", executor.what, error)
                 self._executors.discard(executor)
 
     def _report_takeover(self) -> None:

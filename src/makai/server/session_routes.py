@@ -3,17 +3,22 @@ followed over `/ws`. The guard has checked the requests before."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiohttp import web
 
-from makai.catalog.model_ref import format_model_ref
+from makai.catalog.model_ref import ref_of
+from makai.catalog.model_settings import model_for
+from makai.core.access import Caller
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.core.session_events import DecodedMode, HasPermissionMode, SandboxLevel, SessionTerms
 from makai.core.version import __version__
+from makai.harness.abilities import abilities
+from makai.harness.acp.known_agents import OfferedAgent
 from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
 from makai.protocols.minicodex.view import page
 from makai.server.backend import Backend
@@ -27,6 +32,9 @@ from makai.sessions.log.base import PendingApproval, Record, SessionFilter, Sess
 from makai.sessions.service import Sessions
 from makai.transports.http_guard import caller_of
 
+if TYPE_CHECKING:
+    from makai.server.session_source import SettingsOf
+
 MAX_BODY: Final = 256 * 1024
 MAX_LISTED: Final = 500
 _SEARCHED: Final = 5_000
@@ -38,11 +46,12 @@ OpenSessions = Callable[[], Awaitable[Sessions]]
 
 class NewBody(HasPermissionMode, frozen=True, forbid_unknown_fields=True):
     model_ref: str | None = None
-    mode: DecodedMode = "ask"
+    mode: DecodedMode | None = None
     sandbox: SandboxLevel | None = None
     cwd: str | None = None
     title: str = ""
     harness: str = "native"
+    tool_servers: tuple[str, ...] = ()
     demo: bool = False
 
 
@@ -51,10 +60,17 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionRoutes:
-    def __init__(self, sessions: OpenSessions, backend: Backend, default_sandbox: Callable[[], SandboxLevel]) -> None:
+    def __init__(
+        self,
+        sessions: OpenSessions,
+        backend: Backend,
+        settings: SettingsOf,
+        agents: Callable[[], Sequence[OfferedAgent]] = tuple,
+    ) -> None:
         self._sessions = sessions
         self._backend = backend
-        self._default_sandbox = default_sandbox
+        self._settings = settings
+        self._agents = agents
 
     def add_to(self, app: web.Application) -> None:
         for method, path, handler in (
@@ -66,6 +82,8 @@ class SessionRoutes:
             ("POST", "/api/sessions/{id}/fork", self._fork),
             ("GET", "/api/sessions/{id}/export", self._export),
             ("GET", "/api/sessions/{id}/transcript", self._transcript),
+            ("GET", "/api/sessions/{id}/restore", self._preview_restore),
+            ("GET", "/api/sessions/{id}/diff", self._diff),
             ("GET", "/api/approvals", self._approvals),
             ("GET", "/api/harnesses", self._harnesses),
         ):
@@ -74,22 +92,24 @@ class SessionRoutes:
     async def _open(self, request: web.Request) -> Sessions:
         return ScopedSessions(await self._sessions(), caller_of(request))
 
-    def new_session(self) -> req.CreateSession:
+    async def new_session(self, caller: Caller) -> req.CreateSession:
         """The session of a client that names no settings."""
-        return self._wanted(NewBody())
+        return await self._wanted(NewBody(), caller)
 
     async def _info(self, request: web.Request) -> web.Response:
+        caller = caller_of(request)
+        settings = await self._settings(os.getcwd(), caller)
         try:
-            default: str | None = self._default_model_ref()
+            default: str | None = ref_of(model_for(self._backend, settings))
         except MakaiError:
             default = None
-        caller = caller_of(request)
         return answer(
             {
                 "version": __version__,
                 "default_model_ref": default,
                 "default_cwd": os.getcwd(),
-                "default_sandbox": self._default_sandbox(),
+                "default_sandbox": settings.sandbox,
+                "default_mode": settings.mode,
                 "home_has_models": default is not None,
                 "demo": True,
                 "scope": caller.scope,
@@ -117,7 +137,8 @@ class SessionRoutes:
         if body.demo:  # its settings are the server's own, in a folder that it makes
             check_all_sessions(caller_of(request), "a demo")
             return answer({"session_id": await (await self._sessions()).dispatch(make_demo(os.environ))}, 201)
-        return answer({"session_id": await (await self._open(request)).dispatch(self._wanted(body))}, 201)
+        wanted = await self._wanted(body, caller_of(request))
+        return answer({"session_id": await (await self._open(request)).dispatch(wanted)}, 201)
 
     async def _show(self, request: web.Request) -> web.Response:
         return answer(_shown(await self._summary(request)))
@@ -159,6 +180,18 @@ class SessionRoutes:
         await read_transcript(await self._open(request), summary.session_id, reader)
         return web.Response(body=page(reader), content_type="application/json")
 
+    async def _preview_restore(self, request: web.Request) -> web.Response:
+        direction = request.query.get("direction", "undo")
+        if direction not in ("undo", "redo"):
+            raise InvalidRequest("direction is undo or redo.")
+        count, to = _number(request, "count", 1, least=1), _number(request, "to", 0) or None
+        wanted = req.PreviewRestore(request.match_info["id"], "undo" if direction == "undo" else "redo", count, to)
+        return answer(msgspec.to_builtins(await (await self._open(request)).dispatch(wanted)))
+
+    async def _diff(self, request: web.Request) -> web.Response:
+        found = await (await self._open(request)).dispatch(req.GetSessionDiff(request.match_info["id"]))
+        return answer({"files": msgspec.to_builtins(found)})
+
     async def _approvals(self, request: web.Request) -> web.Response:
         def shown(asked: PendingApproval) -> dict[str, Any]:
             call = asked.request
@@ -169,7 +202,14 @@ class SessionRoutes:
         return answer({"pending": [shown(asked) for asked in pending]})
 
     async def _harnesses(self, request: web.Request) -> web.Response:
-        return answer({"harnesses": [{"name": "native", "available": True}]})
+        found = await asyncio.to_thread(self._agents)
+        rows = [("native", "makai", True, ""), *((a.harness, a.title, bool(a.program), a.install) for a in found)]
+        shown = [
+            {"name": name, "title": title, "available": is_there, "install": install}
+            | msgspec.to_builtins(abilities(name))
+            for name, title, is_there, install in rows
+        ]
+        return answer({"harnesses": shown})
 
     async def _summary(self, request: web.Request) -> SessionSummary:
         summary = await (await self._open(request)).dispatch(req.GetSession(request.match_info["id"]))
@@ -177,19 +217,25 @@ class SessionRoutes:
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return summary
 
-    def _wanted(self, body: NewBody) -> req.CreateSession:
+    async def _wanted(self, body: NewBody, caller: Caller) -> req.CreateSession:
+        cwd = body.cwd or os.getcwd()
+        settings = await self._settings(cwd, caller)
+        model_ref = body.model_ref or ""
+        if body.harness == "native" and "/" not in model_ref:  # other agents bring their own models
+            model_ref = ref_of(model_for(self._backend, settings, model_ref))
         return req.CreateSession(
-            model_ref=body.model_ref or self._default_model_ref(),
-            mode=body.mode,
+            model_ref=model_ref,
+            mode=body.mode or settings.mode,
             harness=body.harness,
-            cwd=body.cwd or os.getcwd(),
+            cwd=cwd,
             title=body.title,
-            terms=SessionTerms(builtin_tools=True, sandbox=body.sandbox or self._default_sandbox()),
+            terms=SessionTerms(
+                builtin_tools=True,
+                sandbox=body.sandbox or settings.sandbox,
+                tool_servers=body.tool_servers,
+                reasoning_effort=settings.effort,
+            ),
         )
-
-    def _default_model_ref(self) -> str:
-        model = self._backend.resolve(None)
-        return format_model_ref(model.provider, model.api, model.id)
 
 
 def _number(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:

@@ -7,23 +7,50 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from makai.core.access import LOCAL, Caller
 from makai.core.errors import ChannelClosed
 from makai.server.backend import Backend
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
+    from typing import TypeAlias
 
     from makai.core.session_events import SandboxLevel
+    from makai.core.settings import Settings
+    from makai.harness.acp.known_agents import OfferedAgent
     from makai.sessions.service import Sessions
+
+    SettingsOf: TypeAlias = Callable[[str | None, Caller], Awaitable[Settings]]
+    """What a new session of a caller in a folder gets, where the caller names nothing else."""
+
+
+async def default_settings(folder: str | None, caller: Caller) -> Settings:
+    """Of a server that reads no configuration."""
+    from makai.core.settings import Settings
+
+    return Settings()
 
 
 class SessionSource:
     """`get` is what `MakaiServer` takes as `sessions`. Without a folder it is the user's `MAKAI_HOME`."""
 
-    def __init__(self, backend: Backend, home: Path | None = None, *, durable: bool = False) -> None:
-        """A `durable` owner resumes the runs of dead owners at once, others when a session is first used."""
+    def __init__(
+        self,
+        backend: Backend,
+        home: Path | None = None,
+        *,
+        durable: bool = False,
+        environ: Mapping[str, str] | None = None,
+        sandbox: SandboxLevel | None = None,
+    ) -> None:
+        """A `durable` owner resumes the runs of dead owners at once, others when a session is first used. `environ`
+        replaces the environment of this process, for settings and for runs that another process carries out. `sandbox`
+        is the flag of the command that serves."""
         self._backend = backend
         self._home = home
+        self._environ = os.environ if environ is None else environ
+        self._sandbox = sandbox
         self._durable = durable
         self._opening = asyncio.Lock()
         self._sessions: Sessions | None = None
@@ -37,12 +64,32 @@ class SessionSource:
                 self._sessions = await self._open()
             return self._sessions
 
-    def default_sandbox(self) -> SandboxLevel:
-        """The user's choice for sessions whose creator names no sandbox."""
-        from makai.core.home import home_directory
-        from makai.providers.logins import configured_sandbox
+    async def settings(self, folder: str | None, caller: Caller = LOCAL) -> Settings:
+        """What a session gets whose creator names no settings. A caller who may not approve gets none that ask less."""
+        from makai.core.settings import SettingsLayer, resolve_settings
+        from makai.providers.logins import CONFIG_FILE, read_config
+        from makai.sessions.requests import GetProjectSettings
 
-        return configured_sandbox(self._home or home_directory(os.environ))
+        project = SettingsLayer()
+        if folder is not None:
+            project = await (await self.get()).dispatch(GetProjectSettings(folder))
+        user = await asyncio.to_thread(read_config, self._folder() / CONFIG_FILE)
+        flags = SettingsLayer(sandbox=self._sandbox)
+        found = resolve_settings(flags=flags, environ=self._environ, project=project, user=user.settings)
+        return found if caller.may("approve") else found.within("ask", "workspace-write")
+
+    def _folder(self) -> Path:
+        from makai.core.home import home_directory
+
+        return self._home or home_directory(self._environ)
+
+    def agents(self) -> tuple[OfferedAgent, ...]:
+        """The agents that a session can be given, beside makai's own."""
+        from makai.harness.acp.known_agents import offered_agents
+        from makai.providers.logins import CONFIG_FILE, read_config
+
+        config = read_config(self._folder() / CONFIG_FILE)
+        return offered_agents(config.agents, os.environ)
 
     async def close(self) -> None:
         async with self._opening:
@@ -51,13 +98,12 @@ class SessionSource:
                 await self._sessions.close()
 
     async def _open(self) -> Sessions:
-        from makai.core.home import home_directory
         from makai.server.session_router import SessionRouter
         from makai.sessions.owner import OwnedSessions
 
-        home = self._home or home_directory(os.environ)
+        home = self._folder()
 
         async def own() -> Sessions:
             return await OwnedSessions.open(home, self._backend, recover_all=self._durable)
 
-        return await SessionRouter.open(home, own)
+        return await SessionRouter.open(home, own, environ=self._environ)

@@ -51,6 +51,13 @@ class Send(Timed, frozen=True, tag="send"):
     """Answer the conversation as it is: there is no input, and `content` is empty."""
 
 
+class WithdrawInput(Timed, frozen=True, tag="withdraw_input"):
+    """Take back an input that waits, so that it never runs. Refused when an agent has read it, or may have."""
+
+    input_id: str
+    token: str = ""
+
+
 class ApproveCall(Timed, frozen=True, tag="approve"):
     call_id: str
     by: str
@@ -100,6 +107,19 @@ class SetModel(Timed, frozen=True, tag="set_model"):
     model_ref: str
 
 
+class SetHarness(Timed, frozen=True, tag="set_harness"):
+    """Which agent carries out the next runs. A client names the agent and, where that needs one, a model; the owner
+    fills in the rest."""
+
+    harness: str
+    model_ref: str = ""
+    capabilities: ev.HarnessCapabilities = ev.HarnessCapabilities()
+    terms: ev.SessionTerms | None = None
+    """The terms without what the new agent cannot take."""
+    dropped: tuple[str, ...] = ()
+    token: str = ""
+
+
 class SetTitle(Timed, frozen=True, tag="set_title"):
     title: str
 
@@ -108,6 +128,23 @@ class SetTerms(Timed, frozen=True, tag="set_terms"):
     """What the next run works with: a client that comes back may declare other tools."""
 
     terms: ev.SessionTerms
+
+
+class RestoreFiles(Timed, frozen=True, tag="restore_files"):
+    """Undo file changes of the session, or redo what was undone: all of it or nothing. A client says which; the owner
+    looks at the files and fills in the rest."""
+
+    direction: ev.RestoreDirection = "undo"
+    count: int = 1
+    """How many messages with file changes, from the last one back."""
+    to: int | None = None
+    """The event of a message: everything since then, in place of `count`."""
+    plan_id: str = ""
+    """Of the preview that a person saw; refused when the plan is another one by now."""
+    message: int = 0
+    events: tuple[int, ...] = ()
+    files: tuple[ev.RestoredFile, ...] = ()
+    token: str = ""
 
 
 class Compact(Timed, frozen=True, tag="compact"):
@@ -124,8 +161,10 @@ class Close(Timed, frozen=True, tag="close"):
     reason: str = ""
 
 
-Setting: TypeAlias = SetMode | SetModel | SetTitle | SetTerms
-UserCommand: TypeAlias = Send | ApproveCall | DenyCall | Abort | Setting | Compact | Close
+Setting: TypeAlias = SetMode | SetModel | SetHarness | SetTitle | SetTerms
+UserCommand: TypeAlias = (
+    Send | WithdrawInput | ApproveCall | DenyCall | Abort | Setting | Compact | Close | RestoreFiles
+)
 """What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
 
 
@@ -139,6 +178,13 @@ class Report(Timed, frozen=True, tag="report"):
     run_id: str | None = None
 
 
+class SettleRestore(Timed, frozen=True, tag="settle_restore"):
+    """What became of the files of the open `files_restoring`."""
+
+    files: tuple[ev.RestoredFile, ...]
+    problem: str = ""
+
+
 class TimePassed(Timed, frozen=True, tag="time_passed"):
     """Nothing happened; approvals may have run out (`SessionState.next_deadline` says when to ask)."""
 
@@ -150,7 +196,7 @@ class Recovered(Timed, frozen=True, tag="recovered"):
     """Whether this session's harness can continue a run from the log."""
 
 
-Command: TypeAlias = Create | UserCommand | Report | TimePassed | Recovered
+Command: TypeAlias = Create | UserCommand | Report | SettleRestore | TimePassed | Recovered
 
 
 class CancelRun(Effect, frozen=True, tag="cancel_run"):

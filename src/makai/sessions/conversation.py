@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from makai.core.session_events import Compacted, Logged, SessionCreated, TurnEnded, TurnStarted
+from makai.core.session_events import Compacted, Logged, RunStarted, SessionCreated, TurnEnded, TurnStarted
 from makai.sessions.history import History
 from makai.sessions.log.base import EventLog, LoggedEvent, replay
 
@@ -38,8 +38,12 @@ async def with_broken_turns(
     turn: list[LoggedEvent] = []
     async for logged in _until(replay(log, session_id, after, deltas=False), through):
         event = logged.event if isinstance(logged, Logged) else None
-        if isinstance(event, SessionCreated) and not event.capabilities.has_turns:
-            async for every in _until(replay(log, session_id, after), through):
+        if (isinstance(event, SessionCreated) and not event.capabilities.has_turns) or (
+            isinstance(event, RunStarted) and event.without_turns
+        ):
+            for earlier in turn:
+                yield earlier
+            async for every in _until(replay(log, session_id, logged.event_id - 1), through):
                 yield every
             return
         if isinstance(event, TurnStarted):

@@ -4,7 +4,8 @@ applied as it is logged, so a step sees what the steps before it did."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 from uuid import UUID, uuid5
 
 import msgspec
@@ -21,6 +22,10 @@ RUN_IDS = UUID("6d616b61-6900-5000-8000-72756e206964")
 """The namespace of run ids (RFC 9562 section 5.5)."""
 
 
+OpenTextsOf: TypeAlias = Callable[[], tuple[ev.AssistantText, ...]]
+"""Gives the text blocks that have begun and are not whole, as the log should have them (`open_texts`)."""
+
+
 class Decision(msgspec.Struct, frozen=True):
     events: tuple[ev.Logged, ...]
     effects: tuple[AnyEffect, ...]
@@ -29,10 +34,11 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Draft:
-    __slots__ = ("_effects", "_events", "state", "ts")
+    __slots__ = ("_effects", "_events", "_open_texts", "state", "ts")
 
-    def __init__(self, state: SessionState, now: int) -> None:
+    def __init__(self, state: SessionState, now: int, open_texts: OpenTextsOf = tuple) -> None:
         self.state = state
+        self._open_texts = open_texts
         self.ts = max(now, state.last_ts)
         """Now, unless the clock went backwards: the time of a session never does."""
         self._events: list[ev.Logged] = []
@@ -79,7 +85,12 @@ class Draft:
         number = self.state.run_counter + 1
         run_id = str(uuid5(RUN_IDS, f"{number}:{seed}"))
         started = ev.RunStarted(
-            run_number=number, model_ref=self.state.model_ref, purpose=purpose, terms=terms or ev.RunTerms(), **answers
+            run_number=number,
+            model_ref=self.state.model_ref,
+            purpose=purpose,
+            terms=terms or ev.RunTerms(),
+            without_turns=not self.state.capabilities.has_turns,
+            **answers,
         )
         self.log(started, run_id)
         self.log(ev.RunStatusChanged(status="starting"), run_id)
@@ -128,7 +139,12 @@ class Draft:
         else:
             self.finish_call(run_id, call, f"Not run: {when} before this tool started.")
 
+    def log_open_texts(self, run_id: str) -> None:
+        for text in self._open_texts():
+            self.log(text, run_id)
+
     def log_abort(self, run_id: str, by: str, reason: str, token: str = "") -> None:
+        self.log_open_texts(run_id)
         self.log(ev.RunStatusChanged(status="aborting"), run_id)
         self.log(ev.RunAborted(by=by, reason=reason, token=token), run_id)
 
@@ -136,7 +152,8 @@ class Draft:
         """End the run: close what is open, log the end once, and start what waits. A run that was being aborted ends as
         aborted, however its agent ended. A terminal without usage gets the sum of the run's turns."""
         if run.status == "aborting":
-            terminal = ev.RunFinished(stop_reason="aborted", usage=terminal.usage)
+            turns = terminal.turns if isinstance(terminal, ev.RunFinished) else 0
+            terminal = ev.RunFinished(stop_reason="aborted", usage=terminal.usage, turns=turns)
         elif isinstance(terminal, ev.RunFinished) and terminal.stop_reason == "aborted":
             self.log_abort(run.run_id, by="agent", reason="")
         is_failure = isinstance(terminal, ev.RunFailed)

@@ -25,9 +25,11 @@ from makai.core.content import Audio, Image
 from makai.core.errors import SessionRefused
 from makai.harness.base import ResumeRun, StartCompaction
 from makai.sessions import commands as cmd
-from makai.sessions.draft import Decision, Draft
+from makai.sessions.draft import Decision, Draft, OpenTextsOf
 from makai.sessions.log.encoding import block_of
+from makai.sessions.open_texts import OpenTexts
 from makai.sessions.reports import report
+from makai.sessions.restore_rules import check_not_restoring, restore_files
 from makai.sessions.state import Run, SessionState, same_fields
 
 MAX_WAITING = 100
@@ -39,9 +41,9 @@ ENGINE_NAMES = frozenset({"rule", "mode", "deadline", "abort", "run_ended"})
 """Reserved: deciders of approvals that are not clients."""
 
 
-def decide(state: SessionState, command: cmd.Command) -> Decision:
+def decide(state: SessionState, command: cmd.Command, open_texts: OpenTextsOf = tuple) -> Decision:
     """What the command leads to. Raises `SessionRefused` when it is refused: then nothing has changed."""
-    draft = Draft(state, command.now)
+    draft = Draft(state, command.now, open_texts)
     match command:
         case cmd.Report():
             _check_open(state)
@@ -50,16 +52,20 @@ def decide(state: SessionState, command: cmd.Command) -> Decision:
             _create(draft, command)
         case cmd.Send():
             _send(draft, command)
+        case cmd.WithdrawInput():
+            _withdraw(draft, command)
         case cmd.ApproveCall() | cmd.DenyCall():
             _answer(draft, command)
         case cmd.Abort():
             _abort(draft, command)
-        case cmd.SetMode() | cmd.SetModel() | cmd.SetTitle() | cmd.SetTerms():
+        case cmd.SetMode() | cmd.SetModel() | cmd.SetHarness() | cmd.SetTitle() | cmd.SetTerms():
             _set(draft, command)
         case cmd.Compact():
             _compact(draft, command)
         case cmd.Close():
             _close(draft, command)
+        case cmd.RestoreFiles() | cmd.SettleRestore():
+            restore_files(draft, command)
         case cmd.TimePassed():
             _deny_what_ran_out(draft)
         case cmd.Recovered():
@@ -105,8 +111,13 @@ def _set(draft: Draft, command: cmd.Setting) -> None:
             _check_text(model_ref, "model_ref")
             if not state.capabilities.change_model:
                 raise SessionRefused("INVALID_COMMAND", "The agent of this session chooses its model itself.")
+            models = {offered.id for offered in (state.agent.models if state.agent else ())}
+            if not state.capabilities.needs_model and models and model_ref not in models:
+                raise SessionRefused("BAD_ARGUMENT", f"The agent offers no model {model_ref!r}.")
             if model_ref != state.model_ref:
                 draft.log(ev.ModelChanged(model_ref=model_ref))
+        case cmd.SetHarness():
+            _set_harness(draft, command)
         case cmd.SetTitle(title=title):
             _check_title(title)
             if title != state.title:
@@ -116,6 +127,23 @@ def _set(draft: Draft, command: cmd.Setting) -> None:
                 draft.log(ev.TermsChanged(terms=terms))
         case _:
             assert_never(command)
+
+
+def _set_harness(draft: Draft, command: cmd.SetHarness) -> None:
+    """Hand the session to another agent, between two runs."""
+    state = draft.state
+    if command.harness == state.harness:
+        raise SessionRefused("INVALID_COMMAND", "This agent runs the session already.")
+    if state.active_run is not None:
+        raise SessionRefused("BUSY", "A run is active.", hint="Wait for it, or abort it first.")
+    if command.capabilities.needs_model:
+        _check_text(command.model_ref, "model_ref")
+    draft.log(same_fields(command, ev.HarnessChanged))
+    dropped = f" Not taken over: {'; '.join(command.dropped)}." if command.dropped else ""
+    message = f"{command.harness.removeprefix('acp:')} runs this session from here on.{dropped}"
+    draft.log(ev.Notice(level="info", code="agent_changed", message=message))
+    if command.terms is not None and command.terms != state.terms:
+        draft.log(ev.TermsChanged(terms=command.terms))
 
 
 def _close(draft: Draft, command: cmd.Close) -> None:
@@ -130,6 +158,7 @@ def _send(draft: Draft, command: cmd.Send) -> None:
     if command.client_msg_id is not None and command.client_msg_id in state.client_msg_ids:
         return  # also while the session is busy, and after it was closed
     _check_open(state)
+    check_not_restoring(state)
     _check_input(state, command)
     if state.active_run is None:
         if command.continues:
@@ -149,8 +178,24 @@ def _send(draft: Draft, command: cmd.Send) -> None:
         draft.effect(cmd.Steer(run_id=run.run_id, input_id=command.input_id, content=command.content))
 
 
+def _withdraw(draft: Draft, command: cmd.WithdrawInput) -> None:
+    state = draft.state
+    _check_open(state)
+    waiting = next((other for other in state.waiting if other.input_id == command.input_id), None)
+    if waiting is None:
+        raise SessionRefused(
+            "INPUT_NOT_WAITING",
+            "No such message is waiting: the agent has started on it, it was taken back already, or there is none.",
+        )
+    if waiting.delivery == "steer" and state.capabilities.steer and not state.capabilities.has_turns:
+        # An agent without turns is given such input at once, and says only later that it has read it.
+        raise SessionRefused("INPUT_NOT_WAITING", "The agent was given this message already.", hint="Stop the run.")
+    draft.log(same_fields(command, ev.InputWithdrawn))
+
+
 def _compact(draft: Draft, command: cmd.Compact) -> None:
     _check_open(draft.state)
+    check_not_restoring(draft.state)
     _check_text(command.input_id, "input_id")
     if not draft.state.capabilities.compact:
         raise SessionRefused("INVALID_COMMAND", "The agent of this session compacts its conversation itself.")
@@ -320,7 +365,8 @@ class Batch:
     """Commands that are committed together. Consecutive deltas of one block become one event. They are joined here,
     before they are numbered, because the state and the log have to agree about numbers."""
 
-    def __init__(self, state: SessionState) -> None:
+    def __init__(self, state: SessionState, committed: OpenTexts | None = None) -> None:
+        self._committed = OpenTexts() if committed is None else committed
         self.state = state
         """After everything in this batch. It is the session's state once the batch is committed, not before."""
         self.events: list[ev.Logged] = []
@@ -337,7 +383,7 @@ class Batch:
                 whole = msgspec.structs.replace(last.event, delta=last.event.delta + command.event.delta)
                 self.events[-1] = msgspec.structs.replace(last, event=whole)
                 return ()
-        decision = decide(self.state, command)
+        decision = decide(self.state, command, lambda: self._committed.broken_off(self.events))
         if decision.events:
             self.events += decision.events
             self._block = block

@@ -53,7 +53,7 @@ def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
             case ev.RunFinished() | ev.RunFailed() as event:  # the note of a failed run says why it failed
                 ended = "" if isinstance(event, ev.RunFailed) else f"{event.stop_reason}; "
                 ends.append((logged.event_id, f"*({ended}{usage_text(event.usage)})*"))
-    blocks = [(item.event_id, _item(item, questions)) for item in transcript.items()]
+    blocks = [(item.event_id, _item(item, questions)) for item in (*transcript.items(), *transcript.waiting())]
     said = [text for _, text in sorted([*blocks, *ends], key=lambda block: block[0]) if text]
     return "\n\n".join([_head(summary, created, terms), *(said or ["Nothing was said yet."])]) + "\n"
 
@@ -94,7 +94,8 @@ def _item(item: history.TranscriptItem, questions: dict[str, ev.ApprovalRequeste
     match item:
         case history.UserItem():
             text = item.content if isinstance(item.content, str) else "\n".join(map(_part_text, item.content))
-            return f"## User, {time_text(item.ts)}\n\n{quoted(text)}"
+            waits = " (no run has read it yet)" if item.waits else ""
+            return f"## User, {time_text(item.ts)}{waits}\n\n{quoted(text)}"
         case history.TextItem():
             ending = "" if item.whole else "\n\n*(broken off here)*"
             return f"## Assistant\n\n{closed(item.text)}{ending}" if item.text.strip() else ""

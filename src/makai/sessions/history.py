@@ -3,8 +3,9 @@
 
 For the model: a turn is an assistant message, followed by the results of its calls; everything up to the last
 `compacted` is its summary; a turn that failed and was tried again in the same run is left out, and so is what
-sub-agents say. A turn that broke off keeps what it said. To continue a conversation it is enough to read the events
-above `SessionState.compacted_through`. For a harness without turns, everything between two inputs counts as one.
+sub-agents say. A turn that broke off keeps what it said, and the result of a tool that was stopped has what it wrote.
+To continue a conversation it is enough to read the events above `SessionState.compacted_through`. For a harness without
+turns, everything between two inputs counts as one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ from makai.core.content import (
     ToolResult,
     content_for_model,
     for_model,
+    with_note,
 )
 from makai.core.errors import ModelRefError
 from makai.core.messages import AssistantMessage, Message, StopReason, ToolMessage, UserMessage
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
 from makai.sessions.log.base import LoggedEvent
+from makai.sessions.state import note_for_model
 
 NO_OUTPUT = "The tool gave no output."
+MAX_STOPPED_OUTPUT = 16_384
+"""Characters of the output of a stopped tool that the model gets: the newest."""
 
 Note: TypeAlias = ev.Notice | ev.PlanUpdated | ev.Compacted | ev.RunFailed | ev.RunAborted
 
@@ -51,6 +56,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 class UserItem(Item, frozen=True, tag="user"):
     content: str | tuple[SessionPart, ...]
+    waits: bool = False
+    """No run has read it yet."""
 
 
 class TextItem(Item, frozen=True, tag="text"):
@@ -104,6 +111,8 @@ class _Called(msgspec.Struct):
     item: ToolItem
     result_id: int = 0
     was_started: bool = False
+    output: str = ""
+    """What the tool wrote so far; its result has it, unless the tool is stopped."""
 
     def shown(self) -> ToolItem:
         return self.item
@@ -194,14 +203,25 @@ class _Brought(msgspec.Struct, frozen=True, kw_only=True):
                 pass
 
 
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model has to know with the next message: files were restored. People read the notice about it."""
+
+    event_id: int
+    text: str
+
+
 class History:
-    def __init__(self) -> None:
-        self._entries: list[UserItem | NoteItem | _Brought | _Turn] = []
+    def __init__(self, *, has_turns: bool = True) -> None:
+        """`has_turns` is for logs that are not read from their beginning, which says it."""
+        self._entries: list[UserItem | NoteItem | _Brought | _Turn | _Told] = []
+        self._waiting: dict[str, UserItem] = {}
         self._compacted: PlacedMessage | None = None
         self._through = 0
         self._calls: dict[str, _Called] = {}
         self._turn: _Turn | None = None
-        self._has_turns = True
+        self._has_turns = has_turns
+        self._runs_say_it = False
+        """Whether the runs of the log say if their agent has turns, as they do since it can change."""
 
     def apply(self, logged: LoggedEvent) -> None:
         if isinstance(logged, ev.Logged) and (step := _STEPS.get(type(logged.event))) is not None:
@@ -209,15 +229,23 @@ class History:
 
     def placed(self) -> tuple[PlacedMessage, ...]:
         placed = [] if self._compacted is None else [self._compacted]
+        told: list[_Told] = []
         for entry in self._entries:
             if entry.event_id <= self._through:
                 continue
-            if isinstance(entry, _Turn):
+            if isinstance(entry, _Told):
+                told.append(entry)
+            elif isinstance(entry, _Turn):
                 placed += entry.messages()
             elif isinstance(entry, _Brought):
                 placed.append(PlacedMessage(entry.event_id, entry.message))
             elif isinstance(entry, UserItem):
-                placed.append(PlacedMessage(entry.event_id, UserMessage(content=content_for_model(entry.content))))
+                content = content_for_model(entry.content)
+                for note in reversed(told):
+                    content = with_note(note.text, content)
+                told.clear()
+                placed.append(PlacedMessage(entry.event_id, UserMessage(content=content)))
+        placed += [PlacedMessage(note.event_id, UserMessage(content=note.text)) for note in told]
         return tuple(placed)
 
     def messages(self) -> tuple[Message, ...]:
@@ -230,17 +258,35 @@ class History:
                 items += [block.shown() for block in entry.blocks]
             elif isinstance(entry, _Brought):
                 items += entry.items()
-            else:
+            elif not isinstance(entry, _Told):
                 items.append(entry)
         return tuple(items)
+
+    def waiting(self) -> tuple[UserItem, ...]:
+        """Inputs that were accepted and that no run has read yet. They are not part of the conversation."""
+        return tuple(self._waiting.values())
 
     def _on_created(self, event: ev.SessionCreated, logged: ev.Logged) -> None:
         self._has_turns = event.capabilities.has_turns
 
+    def _on_harness_changed(self, event: ev.HarnessChanged, logged: ev.Logged) -> None:
+        self._has_turns = event.capabilities.has_turns
+        self._runs_say_it = True
+
     def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> None:
         self._turn = None
+        self._runs_say_it |= event.without_turns
+        if self._runs_say_it:
+            self._has_turns = not event.without_turns
+
+    def _on_accepted(self, event: ev.InputAccepted, logged: ev.Logged) -> None:
+        self._waiting[event.input_id] = UserItem(**_place(logged), content=event.content, waits=True)
+
+    def _on_withdrawn(self, event: ev.InputWithdrawn, logged: ev.Logged) -> None:
+        self._waiting.pop(event.input_id, None)
 
     def _on_user_message(self, event: ev.UserInput, logged: ev.Logged) -> None:
+        self._waiting.pop(event.input_id, None)
         self._entries.append(UserItem(**_place(logged), content=event.content))
         if not self._has_turns:
             self._turn = None
@@ -279,6 +325,9 @@ class History:
 
     def _on_whole(self, event: ev.AssistantText | ev.Reasoning, logged: ev.Logged) -> None:
         if (words := self._words(event, logged)) is not None:
+            if isinstance(event, ev.AssistantText) and event.broken_off:
+                words.deltas = [event.text]
+                return
             words.item = msgspec.structs.replace(words.item, text=event.text, whole=True)
             words.deltas.clear()
             words.signature = event.signature
@@ -313,6 +362,10 @@ class History:
         if (called := self._calls.get(event.call_id)) is not None:
             called.was_started = True
 
+    def _on_progress(self, event: ev.ToolProgress, logged: ev.Logged) -> None:
+        if (called := self._calls.get(event.call_id)) is not None:
+            called.output = (called.output + event.text)[-MAX_STOPPED_OUTPUT - 1 :]
+
     def _on_updated(self, event: ev.ToolUpdated, logged: ev.Logged) -> None:
         if (called := self._calls.get(event.call_id)) is not None:
             said = {name: getattr(event, name) for name in ("title", "kind", "locations")}
@@ -326,7 +379,7 @@ class History:
 
     def _on_finished(self, event: ev.ToolFinished, logged: ev.Logged) -> None:
         if (called := self._calls.pop(event.call_id, None)) is not None:
-            called.item = msgspec.structs.replace(called.item, result=event)
+            called.item = msgspec.structs.replace(called.item, result=with_output(event, called.output))
             called.result_id = logged.event_id
 
     def _on_compacted(self, event: ev.Compacted, logged: ev.Logged) -> None:
@@ -335,13 +388,31 @@ class History:
         self._compacted = PlacedMessage(event.through, UserMessage(content=summary))
         self._on_note(event, logged)
 
+    def _on_notice(self, event: ev.Notice, logged: ev.Logged) -> None:
+        """A notice that changes takes the place of what it said before."""
+        for at in range(len(self._entries) - 1, -1, -1) if event.notice_id else ():
+            match self._entries[at]:
+                case NoteItem(event=ev.Notice(notice_id=event.notice_id)) as earlier:
+                    self._entries[at] = msgspec.structs.replace(earlier, event=event)
+                    return
+                case UserItem():
+                    break
+        self._on_note(event, logged)
+
+    def _on_restored(self, event: ev.FilesRestored, logged: ev.Logged) -> None:
+        if any(file.outcome == "restored" for file in event.files):
+            self._entries.append(_Told(event_id=logged.event_id, text=note_for_model(event)))
+
     def _on_note(self, event: Note, logged: ev.Logged) -> None:
         self._entries.append(NoteItem(**_place(logged), event=event))
 
 
 _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
     ev.SessionCreated: History._on_created,
+    ev.HarnessChanged: History._on_harness_changed,
     ev.RunStarted: History._on_run_started,
+    ev.InputAccepted: History._on_accepted,
+    ev.InputWithdrawn: History._on_withdrawn,
     ev.UserInput: History._on_user_message,
     ev.HistoryMessage: History._on_history_message,
     ev.TurnStarted: History._on_turn_started,
@@ -352,10 +423,13 @@ _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
     ev.ToolCalled: History._on_called,
     ev.ApprovalDecided: History._on_decided,
     ev.ToolStarted: History._on_started,
+    ev.ToolProgress: History._on_progress,
     ev.ToolUpdated: History._on_updated,
     ev.ToolFinished: History._on_finished,
     ev.Compacted: History._on_compacted,
-    **dict.fromkeys((ev.Notice, ev.PlanUpdated, ev.RunFailed, ev.RunAborted), History._on_note),
+    ev.FilesRestored: History._on_restored,
+    ev.Notice: History._on_notice,
+    **dict.fromkeys((ev.PlanUpdated, ev.RunFailed, ev.RunAborted), History._on_note),
 }
 
 
@@ -364,6 +438,15 @@ def history(events: Iterable[LoggedEvent]) -> History:
     for logged in events:
         folded.apply(logged)
     return folded
+
+
+def with_output(result: ev.ToolFinished, output: str) -> ev.ToolFinished:
+    """The result of a call; that of a stopped one has what the tool wrote until then."""
+    if not result.interrupted or not output.strip():
+        return result
+    left_out = "[the beginning is left out]\n" if len(output) > MAX_STOPPED_OUTPUT else ""
+    told = f"Its output until it was stopped:\n{left_out}{output[-MAX_STOPPED_OUTPUT:]}"
+    return msgspec.structs.replace(result, content=(*result.content, Text(text=told)))
 
 
 def _place(logged: ev.Logged) -> dict[str, Any]:

@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, assert_never
 
 from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
+from makai.core.lent_variables import NO_CALLER, CallerVariables
+from makai.core.secret import Secret
 from makai.harness import base
 from makai.sessions import commands as cmd
-from makai.sessions.engine import Batch, decide
+from makai.sessions.engine import MAX_WAITING, Batch, decide
 from makai.sessions.inbox import Effects, Inbox, Order
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
+from makai.sessions.open_texts import OpenTexts
 from makai.sessions.run_port import SessionRunPort
 from makai.sessions.state import SessionState, evolve, packed
 
@@ -37,6 +40,8 @@ ABORT_S: Final = 10.0
 """How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
 WINDOW_S: Final = 0.005
 """How long facts that no caller waits for are gathered, counted from the end of the previous commit."""
+MAX_ENVIRONS: Final = 2 * MAX_WAITING
+"""Inputs whose callers' variables are kept."""
 CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 2
 """Of `state.packed`; a checkpoint of another format is not read."""
@@ -54,16 +59,19 @@ class LiveSession:
         session_id: str,
         state: SessionState,
         log: EventLog,
-        harness: base.Harness,
+        harness_of: Callable[[str], base.SessionHarness],
         tasks: BackgroundTasks,
         clock: Callable[[], int],
         execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]],
         checkpointed: int = 0,
     ) -> None:
-        """`execute` has a client execute a tool; `checkpointed` is the last event that a stored checkpoint covers."""
+        """`harness_of` finds the agent by its id, which can change; `execute` has a client execute a tool;
+        `checkpointed` is the last event that a stored checkpoint covers."""
         self.session_id = session_id
         self.state = state
         """After everything that is committed."""
+        self._open_texts = OpenTexts()
+        """The same, of the run that this object carries out."""
         self.on_change: set[Callable[[], None]] = set()
         """Called when `state` has changed, which is a moment after the log has."""
         self.port: SessionRunPort | None = None
@@ -76,7 +84,7 @@ class LiveSession:
         self.log = log
         self._generation = log.lease.generation
         self.clock = clock
-        self.harness = harness
+        self._harness_of = harness_of
         self.execute = execute
         self._tasks = tasks
         self._inbox = Inbox()
@@ -91,12 +99,15 @@ class LiveSession:
         self._checkpointed = checkpointed
         self._given_call_ids: set[str] = set()
         """In the active run."""
+        self._environs: dict[str, CallerVariables] = {}
+        """Variables of callers by the input that they came with; of a compaction by ""."""
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the session were forgotten and read from the log again. A run that ended and
         is not yet in the log, because the disk is full, has still to be settled."""
         is_quiet = not self._inbox and self._committer is None
+        is_quiet = is_quiet and self.state.restoring is None
         return is_quiet and self.port is None and self.state.active_run is None
 
     @property
@@ -110,17 +121,39 @@ class LiveSession:
         self._given_call_ids.add(call_id)
         return call_id
 
-    async def submit(self, command: cmd.Command) -> Effects:
-        """Have a command decided; returns when its events are durable. A cancelled caller does not take it back."""
+    async def submit(self, command: cmd.Command, environ: Mapping[str, Secret] | None = None) -> Effects:
+        """Have a command decided; returns when its events are durable. A cancelled caller does not take it back.
+        `environ` are variables of the caller, for the run that the command starts."""
         if self.deleted:
             raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
         if self.is_closing:
             raise StorageUnavailable("The session is being closed.", hint="Try again.")
         if self.stale:
             raise self.stale
+        if isinstance(command, cmd.Send) and isinstance(self.harness, base.InputHarness):
+            try:
+                self.harness.check_input(self.state.model_ref, command.content)
+            except InvalidRequest as error:
+                raise SessionRefused("BAD_ARGUMENT", error.message, hint=error.hint) from None
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
+        input_id = command.input_id if isinstance(command, cmd.Send) else ""
+        if environ:
+            self._keep_environ(input_id, environ)
         self._put(Order(command, waiter))
-        return await waiter
+        try:
+            effects = await waiter
+        except MakaiError:
+            if environ:
+                self._environs.pop(input_id, None)  # a refused command starts no run that could use them
+            raise
+        if isinstance(command, cmd.WithdrawInput):
+            self._environs.pop(command.input_id, None)
+        return effects
+
+    def _keep_environ(self, input_id: str, environ: Mapping[str, Secret]) -> None:
+        if len(self._environs) >= MAX_ENVIRONS:
+            del self._environs[next(iter(self._environs))]  # of an input that an earlier run read while it was active
+        self._environs[input_id] = CallerVariables(environ)
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None:
         """Take a fact of a run; it is durable soon. Waits only when too many are on their way. A process that lets go
@@ -162,10 +195,13 @@ class LiveSession:
         state = self.state
         for event in events:
             number, ts = state.last_event_id + 1, max(event.ts, state.last_ts)
-            state = evolve(state, ev.Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id))
+            logged = ev.Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id)
+            state = evolve(state, logged)
+            self._open_texts.take((logged,))
         if is_last and state.active_run is not None:
             over = ev.RunFinished(stop_reason="aborted")
-            ending = decide(state, cmd.Report(now=self.clock(), event=over, run_id=state.active_run.run_id))
+            report = cmd.Report(now=self.clock(), event=over, run_id=state.active_run.run_id)
+            ending = decide(state, report, self._open_texts.broken_off)
             events = [*events, *(Pending(logged.ts, logged.run_id, logged.event) for logged in ending.events)]
             state = ending.state
         _, last = await self.log.append(self.session_id, events, self.state.last_event_id, self._generation)
@@ -240,7 +276,7 @@ class LiveSession:
                 self._start_committer()
 
     async def _commit(self, orders: list[Order]) -> None:
-        batch = Batch(self.state)
+        batch = Batch(self.state, self._open_texts)
         decided: list[tuple[Order, Effects]] = []
         for order in orders:
             try:
@@ -258,6 +294,7 @@ class LiveSession:
                 await self._not_stored([order for order, _ in decided], error)
                 return
             self.state = batch.state
+            self._open_texts.take(batch.events)
             for tell in tuple(self.on_change):
                 tell()
         for order, effects in decided:
@@ -356,11 +393,23 @@ class LiveSession:
             self._alarm.cancel()
             self._alarm = None
 
+    def _environ_of(self, start: base.RunStart) -> CallerVariables:
+        """A resumed run has none: its caller was connected to the process before."""
+        match start:
+            case base.StartRun(input_id=input_id):
+                return self._environs.pop(input_id, NO_CALLER)
+            case base.StartCompaction():
+                return self._environs.pop("", NO_CALLER)
+            case base.ResumeRun():
+                return NO_CALLER
+            case _:
+                assert_never(start)
+
     def _carry_out(self, effect: cmd.AnyEffect) -> None:
         port = self._port_of(effect.run_id)
         match effect:
             case base.StartRun() | base.ResumeRun() | base.StartCompaction():
-                self.port = SessionRunPort(self, effect.run_id)
+                self.port = SessionRunPort(self, effect.run_id, self._environ_of(effect))
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
                 self._supervisor = self._tasks.start(work, f"makai-run-{effect.run_id}")
@@ -397,6 +446,10 @@ class LiveSession:
         finally:
             if self.port is port:
                 self.port = None
+
+    @property
+    def harness(self) -> base.SessionHarness:
+        return self._harness_of(self.state.harness)
 
     async def _run(self, port: SessionRunPort, start: base.RunStart, outcome: list[base.Settlement]) -> None:
         try:

@@ -4,11 +4,11 @@ holds a character that a terminal or an editor would interpret instead of show."
 from __future__ import annotations
 
 import re
-from difflib import unified_diff
 from typing import Final
 
 import msgspec
 
+from makai.core.line_diff import ChangedLines, changed_lines
 from makai.core.session_events import FileDiff
 
 # CommonMark 0.31 §4.5: a fence is three or more ` or ~; it is closed by at least as many of the same.
@@ -20,8 +20,8 @@ _ENDLESS_HTML: Final = re.compile(r"( {0,3})<(?=!--|\?|![A-Za-z\[]|/?(?:script|p
 _SPECIAL: Final = re.compile(r"([\\`*_<>\[\]#|~])")
 _TICKS: Final = re.compile(r"`+")
 
-_MAX_COMPARED: Final = 2_000
-"""Lines; longer texts are shown as replaced as a whole, because comparing takes quadratic time."""
+_CONTEXT: Final = 3
+"""Unchanged lines around a change."""
 
 _CONTROL: Final = (
     *(code for code in range(0x20) if code not in (0x09, 0x0A)),
@@ -104,18 +104,34 @@ def diff_lines(diff: FileDiff) -> list[str]:
 
 def _compared(before: list[str], after: list[str], old_name: str, new_name: str) -> list[str]:
     head = [f"--- {old_name}", f"+++ {new_name}"]
-    if max(len(before), len(after)) <= _MAX_COMPARED:
-        lines = list(unified_diff(before, after, old_name, new_name, lineterm=""))
-        return lines or [*head, "(only line ends changed)"]
-    same = 0
-    while same < min(len(before), len(after)) and before[same] == after[same]:
-        same += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - same and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    gone, come = before[same : len(before) - tail], after[same : len(after) - tail]
-    place = f"@@ -{same + 1},{len(gone)} +{same + 1},{len(come)} @@"
-    return [*head, place, *(f"-{line}" for line in gone), *(f"+{line}" for line in come)]
+    hunks: list[list[ChangedLines]] = []
+    for change in changed_lines(before, after):
+        if hunks and change.old_from - hunks[-1][-1].old_to <= 2 * _CONTEXT:
+            hunks[-1].append(change)
+        else:
+            hunks.append([change])
+    lines = [line for hunk in hunks for line in _hunk(before, after, hunk)]
+    return [*head, *(lines or ["(only line ends changed)"])]
+
+
+def _hunk(before: list[str], after: list[str], changes: list[ChangedLines]) -> list[str]:
+    context = min(_CONTEXT, changes[0].old_from)
+    old_from, new_from = changes[0].old_from - context, changes[0].new_from - context
+    body: list[str] = []
+    at = old_from
+    for change in changes:
+        body += [f" {line}" for line in before[at : change.old_from]]
+        body += [f"-{line}" for line in before[change.old_from : change.old_to]]
+        body += [f"+{line}" for line in after[change.new_from : change.new_to]]
+        at = change.old_to
+    body += [f" {line}" for line in before[at : at + _CONTEXT]]
+    counts = [sum(line[0] in signs for line in body) for signs in (" -", " +")]
+    return [f"@@ -{_range(old_from, counts[0])} +{_range(new_from, counts[1])} @@", *body]
+
+
+def _range(start: int, count: int) -> str:
+    """As the unified format writes it: from 1, without a count of 1, and before the first line of an empty range."""
+    return f"{start + 1}" if count == 1 else f"{start + bool(count)},{count}"
 
 
 def json_block(text: str) -> str:

@@ -12,50 +12,67 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
 from makai.agent.host import Models
-from makai.agent.project_trust import digest_of, trusted_content
 from makai.aio.tasks import BackgroundTasks
+from makai.catalog.model_ref import ref_of
 from makai.core.access import LOCAL
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
 from makai.core.server_prompts import ServerPrompt
-from makai.core.session_events import FileDiff
-from makai.harness.base import Execute, Harness, ToolAnswer, ToolRequest
+from makai.harness.base import Execute, ExecuteServed, SessionHarness, ToolAnswer, ToolRequest, ToolServerOffer
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
 from makai.harness.native.harness import NativeHarness
 from makai.harness.native.workbench_pool import WorkbenchPool
-from makai.harness.registry import HarnessRegistry
+from makai.harness.registry import DRIVERS, HarnessRegistry
+from makai.harness.tool_servers import ToolServers
 from makai.sessions import requests as req
-from makai.sessions.commands import Abort, ApproveCall, Create, DenyCall, Recovered, SetMode
+from makai.sessions import trust
+from makai.sessions.command_files import CommandFiles
+from makai.sessions.commands import (
+    Abort,
+    ApproveCall,
+    Create,
+    DenyCall,
+    Recovered,
+    RestoreFiles,
+    SetHarness,
+    SetMode,
+    SetModel,
+    WithdrawInput,
+)
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
 from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
+from makai.sessions.project_aliases import expanded_alias
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.state import SessionState, evolve, unpacked
+from makai.sessions.switching import switched
+from makai.sessions.tokens import store_token
+from makai.sessions.undo import FileUndo
 from makai.tools.scratch import remove_scratch
+
+if TYPE_CHECKING:
+    from makai.harness.acp.driver import AcpAgents
 
 log = logging.getLogger(__name__)
 
 MAX_LIVE: Final = 256
 """Sessions kept in memory, including idle ones."""
 CLOSE_S: Final = 10.0
-_TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-MAX_SHOWN_BYTES: Final = 64 * 1024
-"""A larger project file is trusted without being shown."""
-MAX_TOKEN_MS: Final = 366 * 24 * 3600 * 1000
 _PAGE: Final = 500
 _CLOSING: Final = "The sessions are being closed."
+_WITH_TOKEN: Final = (SetMode, SetHarness, ApproveCall, DenyCall, Abort, RestoreFiles, WithdrawInput)
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
 
 
@@ -85,15 +102,28 @@ class OwnedSessions:
         log: base.EventLog,
         models: Models,
         clock: Callable[[], int] = unix_ms,
-        harnesses: Sequence[Harness] = (),
+        harnesses: Sequence[SessionHarness] = (),
+        environ: Mapping[str, str] | None = None,
+        on_process: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`harnesses` are those beside the native one."""
+        """`harnesses` are those beside the native one. `environ` is what external agents may see of, by default that of
+        this process; `on_process` learns the ids of their processes, by session."""
         self._home = home
         self._log = log
         self._clock = clock
         self._tasks = BackgroundTasks()
-        self._workbenches = WorkbenchPool(home, self._tasks, self._folder_trust)
-        self._harnesses = HarnessRegistry([NativeHarness(models, self._workbenches), *harnesses])
+        self._tool_servers = ToolServers()
+        self._models = models
+        self._workbenches = WorkbenchPool(home, self._tasks, partial(trust.digests_of, self._log), self._execute)
+        self._harnesses = HarnessRegistry(
+            [NativeHarness(models, self._workbenches, self._tool_servers), *harnesses],
+            dict.fromkeys(("acp", *DRIVERS.values()), self._external_agent),
+        )
+        self._external_agents: AcpAgents | None = None
+        self._environ = environ
+        self._undo = FileUndo(home, log, self._tasks, clock, self._session)
+        self._command_files = CommandFiles(home, log, self._session)
+        self._on_process = on_process
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._tool_executors: dict[str, ToolExecutors] = {}
@@ -108,10 +138,14 @@ class OwnedSessions:
         *,
         log: base.EventLog | None = None,
         recover_all: bool = False,
-        harnesses: Sequence[Harness] = (),
+        harnesses: Sequence[SessionHarness] = (),
+        environ: Mapping[str, str] | None = None,
+        on_process: Callable[[str, int], None] | None = None,
     ) -> OwnedSessions:
         """Own the sessions of a folder, or raise `HomeInUse`. `recover_all` is for owners that stay."""
-        sessions = cls(home, log or await open_log(home), models, harnesses=harnesses)
+        sessions = cls(
+            home, log or await open_log(home), models, harnesses=harnesses, environ=environ, on_process=on_process
+        )
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
         return sessions
@@ -136,6 +170,9 @@ class OwnedSessions:
             raise
         return executor
 
+    async def register_tool_server(self, offer: ToolServerOffer, execute: ExecuteServed) -> ToolExecutor:
+        return self._tool_servers.register(offer, execute)
+
     async def close(self) -> None:
         """Release the log. Active runs stay in it as they are, for the next owner to resume."""
         for session in self._live.values():
@@ -151,6 +188,7 @@ class OwnedSessions:
     @_handles(req.CreateSession)
     async def _create(self, wanted: req.CreateSession) -> str:
         settings = msgspec.structs.asdict(wanted)
+        settings["model_ref"] = await self._model_ref(wanted.model_ref, wanted.harness, wanted.cwd)
         session_id, create = await self._checked(settings.pop("session_id"), Create(now=self._clock(), **settings))
         session = self._live.get(session_id)  # another client may be about to create it
         if session is None:
@@ -170,6 +208,8 @@ class OwnedSessions:
         """Create the fork with a copy of what it continues. It is complete before it can be used, or not there. A
         process that dies meanwhile leaves a shorter one, in which nothing runs."""
         origin = (await self._session(wanted.origin)).state
+        model_ref = await self._model_ref(wanted.model_ref or "", origin.harness, wanted.cwd or origin.cwd)
+        wanted = msgspec.structs.replace(wanted, model_ref=model_ref or None)
         session_id, create = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
         assert create.forked_at is not None
         session = self._new_live(session_id, SessionState(harness=create.harness))
@@ -210,24 +250,41 @@ class OwnedSessions:
     async def _run_command(self, request: req.RunCommand) -> req.Receipt:
         session = await self._session(request.session_id)
         command = msgspec.structs.replace(request.command, now=self._clock())
-        if isinstance(command, SetMode | ApproveCall | DenyCall | Abort) and not command.token:
+        if isinstance(command, SetModel | SetHarness):
+            harness = command.harness if isinstance(command, SetHarness) else session.state.harness
+            model_ref = await self._model_ref(command.model_ref, harness, session.state.cwd)
+            command = msgspec.structs.replace(command, model_ref=model_ref)
+        if isinstance(command, SetHarness):
+            command = await self._switched(session.state, command)
+            session = await self._session(request.session_id)
+        if isinstance(command, _WITH_TOKEN) and not command.token:
             command = msgspec.structs.replace(command, token=LOCAL.label)
-        effects = await session.submit(command)
+        await self._undo.recover(session)
+        if isinstance(command, RestoreFiles):
+            await self._undo.restore(session, command)
+            return req.Receipt(last=session.state.last_event_id)
+        before = session.state.harness
+        effects = await session.submit(command, request.environ)
+        if isinstance(command, SetHarness):
+            await self._harnesses.get(before).forget(request.session_id)
         concerned = (*effects, session.state.active_run)
         run_id = next((run.run_id for run in concerned if run is not None), None)
         return req.Receipt(last=session.state.last_event_id, run_id=run_id)
 
-    @_handles(req.CreateToken)
-    async def _create_token(self, wanted: req.CreateToken) -> base.StoredToken:
-        token = base.StoredToken(created_ms=self._clock(), **msgspec.structs.asdict(wanted))
-        if not _TOKEN_NAME.fullmatch(token.name):
-            raise InvalidRequest(
-                "A token's name has 1 to 64 letters, digits, dots, dashes and underscores.", hint="Try --name ci."
-            )
-        if not token.created_ms < token.expires_ms <= token.created_ms + MAX_TOKEN_MS:
-            raise InvalidRequest("A token lasts at least a moment and at most a year.", hint="Try --expires 30d.")
-        await self._log.put_token(token)
-        return token
+    async def _model_ref(self, name: str, harness: str, folder: str | None) -> str:
+        """What an alias (of the user or of the folder's project), or a model id without its provider, stands for; the
+        log names models by their refs."""
+        if not name or "/" in name or harness != NativeHarness.id:
+            return name
+        return ref_of(self._models.resolve(await expanded_alias(self, folder, name)))
+
+    async def _switched(self, state: SessionState, wanted: SetHarness) -> SetHarness:
+        """The change to another agent, with what it drops. Raises `InvalidRequest` when that cannot work here."""
+        harness = self._harnesses.get(wanted.harness)
+        switch = switched(state, wanted, harness)
+        assert switch.terms is not None
+        harness.check(state.cwd, state.roots, switch.terms)
+        return switch
 
     @_handles(req.GetState)
     async def _state(self, request: req.GetState) -> SessionState:
@@ -240,9 +297,18 @@ class OwnedSessions:
     _handles(req.GetSession)(lambda self, request: self._log.session(request.session_id))
     _handles(req.ListApprovals)(lambda self, request: self._log.pending_approvals())
     _handles(req.ListTrusted)(lambda self, request: self._log.trusted_folders())
+    _handles(req.IsTrusted)(lambda self, request: trust.is_trusted(self._log, request))
+    _handles(req.SetTrust)(lambda self, request: trust.set_trust(self._log, request))
+    _handles(req.GetTrust)(lambda self, request: trust.get_trust(self._log, request))
+    _handles(req.GetProjectSettings)(lambda self, request: trust.project_settings(self._log, request))
     _handles(req.ListGrants)(lambda self, request: self._log.grants(request.folder))
     _handles(req.RevokeGrant)(lambda self, request: self._log.revoke(request.folder, request.rule))
+    _handles(req.PreviewRestore)(lambda self, request: self._undo.preview(request))
+    _handles(req.GetSessionDiff)(lambda self, request: self._undo.diff(request))
+    _handles(req.ListCommands)(lambda self, request: self._command_files.summaries(request))
+    _handles(req.ExpandCommand)(lambda self, request: self._command_files.expand(request))
     _handles(req.CheckLog)(lambda self, request: self._log.check())
+    _handles(req.CreateToken)(lambda self, wanted: store_token(self._log, wanted, self._clock()))
     _handles(req.ListTokens)(lambda self, request: self._log.tokens())
     _handles(req.RevokeToken)(lambda self, request: self._log.revoke_token(request.token_id, self._clock()))
     _handles(req.NoteTokenUse)(lambda self, request: self._log.note_token_use(request.token_ids, self._clock()))
@@ -253,7 +319,7 @@ class OwnedSessions:
         if state.harness != NativeHarness.id:
             return []
         async with self._workbenches.use(request.session_id, state) as bench:
-            return [] if bench is None else await bench.prompts()
+            return [] if bench is None else await bench.prompts(request.awaited)
 
     @_handles(req.GetPrompt)
     async def _get_prompt(self, request: req.GetPrompt) -> str:
@@ -263,6 +329,11 @@ class OwnedSessions:
                 if bench is not None:
                     return await bench.prompt(request.server, request.name, request.arguments)
         raise InvalidRequest("This session has no MCP servers.")
+
+    @_handles(req.ReleaseAgent)
+    async def _release_agent(self, request: req.ReleaseAgent) -> None:
+        if (session := self._live.get(request.session_id)) is not None:
+            await session.harness.forget(request.session_id)
 
     @_handles(req.DeleteSession)
     async def _delete(self, request: req.DeleteSession) -> bool:
@@ -276,38 +347,14 @@ class OwnedSessions:
         finally:
             self._withheld.discard(session_id)
 
-    @_handles(req.IsTrusted)
-    async def _is_trusted(self, request: req.IsTrusted) -> bool:
-        return await self._log.is_trusted(await asyncio.to_thread(os.path.realpath, request.folder))
+    def _external_agent(self, harness_id: str) -> SessionHarness:
+        from makai.harness.acp.driver import AcpAgents  # most processes drive no other agent
 
-    @_handles(req.SetTrust)
-    async def _set_trust(self, request: req.SetTrust) -> None:
-        folder = await asyncio.to_thread(os.path.realpath, request.folder)
-        content = await asyncio.to_thread(trusted_content, folder) if request.trusted else {}
-        files = [
-            base.TrustedFile(path=path, digest=digest_of(data), text=_text(data)) for path, data in content.items()
-        ]
-        await self._log.trust(folder, request.trusted, files)
-
-    @_handles(req.GetTrust)
-    async def _get_trust(self, request: req.GetTrust) -> req.FolderTrust:
-        folder = await asyncio.to_thread(os.path.realpath, request.folder)
-        if not await self._log.is_trusted(folder):
-            return req.FolderTrust(trusted=False)
-        known = {file.path: file for file in await self._log.trusted_files(folder)}
-        now = await asyncio.to_thread(trusted_content, folder)
-        changed = tuple(
-            FileDiff(path=path, old_text=known[path].text if path in known else None, new_text=_text(data))
-            for path, data in now.items()
-            if path not in known or known[path].digest != digest_of(data)
-        )
-        return req.FolderTrust(trusted=True, changed=changed)
-
-    async def _folder_trust(self, folder: str) -> tuple[bool, dict[str, str]]:
-        """Whether a folder is trusted, and the digests of the files whose content was."""
-        folder = await asyncio.to_thread(os.path.realpath, folder)
-        files = await self._log.trusted_files(folder)
-        return await self._log.is_trusted(folder), {file.path: file.digest for file in files}
+        if self._external_agents is None:
+            self._external_agents = AcpAgents(
+                self._home, self._tasks, self._workbenches, environ=self._environ, on_process=self._on_process
+            )
+        return self._external_agents.get(harness_id)
 
     async def _execute(self, request: ToolRequest) -> ToolAnswer | None:
         tool_executors = self._tool_executors.get(request.session_id)
@@ -350,6 +397,7 @@ class OwnedSessions:
         state = session.state
         if state.active_run is not None or (state.waiting and not state.closed):
             await session.submit(Recovered(now=self._clock(), can_resume=session.harness.capabilities.resume))
+        await self._undo.recover(session)
         # Not before: a session that could not be recovered would stay busy.
         self._make_room()
         self._live[session_id] = session
@@ -371,8 +419,8 @@ class OwnedSessions:
         return self._new_live(session_id, state, checkpointed)
 
     def _new_live(self, session_id: str, state: SessionState, checkpointed: int = 0) -> LiveSession:
-        harness = self._harnesses.get(state.harness)
-        return LiveSession(session_id, state, self._log, harness, self._tasks, self._clock, self._execute, checkpointed)
+        find = self._harnesses.get
+        return LiveSession(session_id, state, self._log, find, self._tasks, self._clock, self._execute, checkpointed)
 
     def _make_room(self) -> None:
         if len(self._live) >= MAX_LIVE:
@@ -449,11 +497,3 @@ def _resolved(create: Create) -> Create:
     """With its folders as they are now: what people grant or trust in one must not follow a link elsewhere later."""
     cwd = None if create.cwd is None else os.path.realpath(create.cwd)
     return msgspec.structs.replace(create, cwd=cwd, roots=tuple(map(os.path.realpath, create.roots)))
-
-
-def _text(data: bytes) -> str:
-    """For people who compare; "" when it is no text that they could read."""
-    try:
-        return data.decode("utf-8") if len(data) <= MAX_SHOWN_BYTES else ""
-    except UnicodeDecodeError:
-        return ""

@@ -72,6 +72,8 @@ def _turn_started(draft: Draft, run: Run, event: ev.TurnStarted) -> None:
 def _turn_ended(draft: Draft, run: Run, event: ev.TurnEnded) -> None:
     is_open = run.turn_open and event.turn == run.turn and not event.parent_call_id
     if is_open or (run.status != "aborting" and not _is_in_turn(draft, run, event)):
+        if event.stop_reason == "aborted" and run.status != "aborting" and not event.parent_call_id:
+            draft.log_open_texts(run.run_id)  # a limit of the run ended the answer
         draft.log(event, run.run_id)
     elif run.status != "aborting":
         raise _out_of_order(f"turn {event.turn} is not open")
@@ -87,6 +89,8 @@ def _said(
 
 def _steered(draft: Draft, run: Run, event: ev.UserInput) -> None:
     waiting = next((other for other in draft.state.waiting if other.delivery == "steer"), None)
+    if not any(other.input_id == event.input_id for other in draft.state.waiting):
+        raise SessionRefused("INPUT_NOT_WAITING", f"Input {event.input_id!r} was taken back, or read already.")
     if waiting is None or waiting.input_id != event.input_id:
         raise SessionRefused("BAD_ARGUMENT", f"Input {event.input_id!r} is not the next to be read.")
     if (run.turn_open and draft.state.capabilities.has_turns) or run.purpose == "compaction":

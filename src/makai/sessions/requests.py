@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Generic, Self, TypeVar, assert_never, get_args
+from typing import Any, Generic, Literal, Self, TypeVar, assert_never, get_args
 from uuid import uuid4
 
 import msgspec
 
 from makai.core.access import TokenScope
 from makai.core.errors import SessionRefused
+from makai.core.secret import Secret
 from makai.core.server_prompts import ServerPrompt
-from makai.core.session_events import DecodedMode, FileDiff, HasPermissionMode, SessionTerms
+from makai.core.session_events import DecodedMode, FileDiff, HasPermissionMode, RestoreDirection, SessionTerms
+from makai.core.settings import SettingsLayer
 from makai.sessions import commands as cmd
 from makai.sessions.log import base
 from makai.sessions.state import SessionState
@@ -110,22 +112,78 @@ class RunCommand(Request[Receipt], frozen=True):
 
     session_id: str
     command: cmd.UserCommand
+    environ: dict[str, Secret] = {}
+    """Variables of the caller for the run that the command starts: keys, addresses and proxies. They win over those of
+    the owner's process, live in its memory until the run ends or the caller's connection does, and are in no log. A
+    run that another process resumes is without them. `session_router` adds those of an attached process."""
+    inherited: tuple[str, ...] = ()
+    """The names in `environ` that `session_router` added. Blocklists hold for them, not for what a caller chose."""
 
     @property
     def is_repeatable(self) -> bool:
-        """A call is decided once and a run aborted once, so the repetition is refused if the first attempt counted.
-        Other commands could apply twice, hit the next run, or undo a change that another client made in between."""
+        """A call is decided once, a run aborted once and an input withdrawn once, so the repetition is refused if the
+        first attempt counted. Other commands could apply twice, hit the next run, or undo a change that another client
+        made in between."""
         match self.command:
             case cmd.Send(client_msg_id=client_msg_id):
                 return client_msg_id is not None
-            case cmd.ApproveCall() | cmd.DenyCall():
+            case cmd.ApproveCall() | cmd.DenyCall() | cmd.WithdrawInput():
                 return True
             case cmd.Abort(run_id=run_id):
                 return run_id is not None
-            case cmd.SetMode() | cmd.SetModel() | cmd.SetTitle() | cmd.SetTerms() | cmd.Compact() | cmd.Close():
+            case cmd.SetMode() | cmd.SetModel() | cmd.SetHarness() | cmd.SetTitle() | cmd.SetTerms():
+                return False
+            case cmd.Compact() | cmd.Close() | cmd.RestoreFiles():
                 return False
             case _:
                 assert_never(self.command)
+
+
+class FileRestorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What would become of one file."""
+
+    path: str
+    kind: Literal["create", "change", "remove", "keep"]
+    added: int = 0
+    """Lines."""
+    removed: int = 0
+    refusal: str = ""
+    """Why it cannot be restored; then nothing is."""
+
+
+class RestorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an undo or a redo would do now."""
+
+    direction: RestoreDirection
+    message: int
+    """The event of the message whose changes, and those after it, are undone."""
+    text: str
+    """The beginning of the message."""
+    files: tuple[FileRestorePlan, ...]
+    notes: tuple[str, ...] = ()
+    """What is not undone, such as the changes of commands."""
+    plan_id: str = ""
+    """For `commands.RestoreFiles`: exactly this is carried out."""
+
+    @property
+    def is_refused(self) -> bool:
+        return any(file.refusal for file in self.files)
+
+
+class PreviewRestore(Query[RestorePlan], frozen=True):
+    """What `commands.RestoreFiles` would do. Raises `SessionRefused` when there is nothing to undo or redo."""
+
+    session_id: str
+    direction: RestoreDirection = "undo"
+    count: int = 1
+    to: int | None = None
+
+
+class GetSessionDiff(Query[list[FileDiff]], frozen=True):
+    """The files that tools of the session changed, each from before its first change to after its last; what was undone
+    does not count. An empty `new_text` may be a removed file."""
+
+    session_id: str
 
 
 class ReadEvents(Query[list[base.Record]], frozen=True):
@@ -154,9 +212,11 @@ class GetSession(Query[base.SessionSummary | None], frozen=True):
 
 
 class ListPrompts(Query[list[ServerPrompt]], frozen=True):
-    """The prompts of the session's MCP servers. Starts the servers, and gives them a moment."""
+    """The prompts of the session's MCP servers that are up. Starts the servers, and gives them a moment."""
 
     session_id: str
+    awaited: tuple[str, ...] | None = None
+    """The names of the servers that are given the moment; None for all."""
 
 
 class GetPrompt(Query[str], frozen=True):
@@ -168,8 +228,41 @@ class GetPrompt(Query[str], frozen=True):
     arguments: dict[str, str] = {}
 
 
+class CommandSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A slash command that was written as a file."""
+
+    name: str
+    description: str = ""
+    argument_hint: str = ""
+
+
+class ListCommands(Query[list[CommandSummary]], frozen=True):
+    """The slash commands that the user wrote as files, and those of the session's folder when it is trusted."""
+
+    session_id: str
+
+
+class ExpandCommand(Query[str | None], frozen=True):
+    """The message of such a command, with the words after its name filled in; None when there is no such command."""
+
+    session_id: str
+    name: str
+    argument: str = ""
+
+
 class ListApprovals(Query[list[base.PendingApproval]], frozen=True):
     """The open approval requests of all sessions."""
+
+
+class ReleaseAgent(Request[None], frozen=True):
+    """End the processes that the agent of a session keeps between runs; the session stays. An active run of an external
+    agent fails."""
+
+    session_id: str
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
 
 
 class DeleteSession(Request[bool], frozen=True):
@@ -188,10 +281,21 @@ class FolderTrust(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     trusted: bool
     changed: tuple[FileDiff, ...] = ()
     """Project files that count for nothing, since they are new or changed: what was trusted, and what is there now."""
+    wanted: tuple[str, ...] = ()
+    """All that the project files set and start, in exact lines."""
+    digests: dict[str, str] = {}
+    """The content that this answer shows, by path: what `SetTrust` needs."""
 
 
 class GetTrust(Query[FolderTrust], frozen=True):
-    """Whether project files of this folder may configure anything, and which ones changed since."""
+    """Whether project files of this folder may configure anything, which ones changed since, and what they want."""
+
+    folder: str
+
+
+class GetProjectSettings(Query[SettingsLayer], frozen=True):
+    """What the `.makai/config.toml` of a folder says; nothing when the folder is not trusted or the file has changed
+    since. `InvalidRequest` when it cannot be read."""
 
     folder: str
 
@@ -200,11 +304,14 @@ class ListTrusted(Query[list[base.TrustedFolder]], frozen=True):
     """Folders about which a person decided, by path."""
 
 
-class SetTrust(Request[None], frozen=True):
-    """A person's decision about a folder and everything beneath it."""
+class SetTrust(Request[bool], frozen=True):
+    """A person's decision about a folder and everything beneath it. False when a project file is not as it was shown:
+    nothing is decided then, and the person has to be asked again."""
 
     folder: str
     trusted: bool
+    shown: dict[str, str] = {}
+    """`FolderTrust.digests` of what the person saw; of no meaning when `trusted` is False."""
 
     @property
     def is_repeatable(self) -> bool:

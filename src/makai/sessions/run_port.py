@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -16,6 +16,7 @@ import msgspec
 from makai.core import session_events as ev
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import Aborted, MakaiError
+from makai.core.lent_variables import NO_CALLER
 from makai.core.sanitize import sanitize
 from makai.harness.base import PlacedMessage, Question, ToolAnswer, ToolRequest
 from makai.sessions.commands import AnyEffect, ResolveApproval, RunTool, Steer
@@ -26,6 +27,8 @@ from makai.sessions.state import Run, SessionState
 
 APPROVAL_S: Final = 24 * 60 * 60.0
 """How long a question waits for a person, unless the session's terms say otherwise."""
+
+_NEAR: Final = 50
 
 
 class PortSession(Protocol):
@@ -47,9 +50,10 @@ class PortSession(Protocol):
 class SessionRunPort:
     """`harness.base.RunPort` for one run of a live session."""
 
-    def __init__(self, session: PortSession, run_id: str) -> None:
+    def __init__(self, session: PortSession, run_id: str, environ: Mapping[str, str] = NO_CALLER) -> None:
         self.session_id = session.session_id
         self.run_id = run_id
+        self.environ = environ
         self.is_aborted = False
         self.failure: MakaiError | None = None
         """Why a fact of the run could not be kept. Nothing that follows it is kept, except for the end of the run."""
@@ -146,6 +150,14 @@ class SessionRunPort:
         stored = await self._session.log.grants(state.cwd or "")  # None would mean those of all folders
         return [*((grant.rule, grant.allow) for grant in stored), *((g.rule, g.allow) for g in state.grants)]
 
+    async def input(self, input_id: str) -> ev.UserInput:
+        for first in (max(self.position() - _NEAR, 0), 0):  # it is among the last facts when a run starts
+            async for logged in replay(self._session.log, self.session_id, first, deltas=False):
+                event = logged.event if isinstance(logged, ev.Logged) else None
+                if isinstance(event, ev.UserInput) and event.input_id == input_id:
+                    return event
+        raise AssertionError("the input of a run is logged before the run starts")
+
     async def conversation(self) -> tuple[PlacedMessage, ...]:
         through = self._session.state.compacted_through
         return (await conversation(self._session.log, self.session_id, summary=through)).placed()
@@ -185,6 +197,10 @@ class SessionRunPort:
             ),
         )
         return await self._answer(call.call_id)
+
+    def asked_confinement(self, call_id: str) -> Confinement | None:
+        known = self.run.calls.get(call_id)
+        return None if known is None or known.request is None else known.request.confinement
 
     async def earlier_decision(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from makai.harness.base import Execute
+from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.sessions.log.base import Record
 from makai.sessions.requests import AnswerT, Request
 
@@ -43,6 +43,10 @@ class Sessions(Protocol):
 
     async def register_executor(self, session_id: str, execute: Execute) -> ToolRegistration:
         """Offer to execute the tools that the session's terms declare. The newest registration gets the calls."""
+
+    async def register_tool_server(self, offer: ToolServerOffer, execute: ExecuteServed) -> ToolRegistration:
+        """Offer tools to every session whose terms name the server. The newest registration of a token gets the calls;
+        `Forbidden` while another token has registered the id."""
 
     async def close(self) -> None:
         """Release the log, or the connection to its owner."""

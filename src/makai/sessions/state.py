@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Set
 from itertools import chain, count, islice
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,17 @@ from makai.core.usage import Usage
 from makai.sessions.commands import CallStatus
 from makai.sessions.log.base import LoggedEvent
 
+MAX_RESTORED: Final = 10
+_RESTORED: Final = {
+    ("undo", "create"): "exists again",
+    ("undo", "change"): "has its earlier content",
+    ("undo", "remove"): "does not exist any more",
+    ("undo", "keep"): "is as it was",
+    ("redo", "keep"): "is as it was",
+    ("redo", "create"): "exists again",
+    ("redo", "change"): "has your changes again",
+    ("redo", "remove"): "does not exist any more",
+}
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
@@ -158,6 +169,10 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     compacted_through: int = 0
     """The conversation begins with a summary of everything up to this event."""
     closed: bool = False
+    restoring: ev.FilesRestoring | None = None
+    """An undo or a redo whose outcome is not in the log yet."""
+    restored: tuple[str, ...] = ()
+    """What an agent that keeps its conversation itself has to know with the next message: files were restored."""
 
     @property
     def active_run(self) -> Run | None:
@@ -228,6 +243,10 @@ def _on_user_message(state: SessionState, event: ev.UserInput, logged: ev.Logged
     return _evolved(state, waiting=waiting, client_msg_ids=_with(state.client_msg_ids, event.client_msg_id))
 
 
+def _on_withdrawn(state: SessionState, event: ev.InputWithdrawn, logged: ev.Logged) -> SessionState:
+    return _evolved(state, waiting=tuple(other for other in state.waiting if other.input_id != event.input_id))
+
+
 def _on_run_started(state: SessionState, event: ev.RunStarted, logged: ev.Logged) -> SessionState:
     run = Run(
         run_id=logged.run_id or "",
@@ -259,6 +278,21 @@ def _on_granted(state: SessionState, event: ev.ApprovalDecided, logged: ev.Logge
     if event.scope == "session":
         grants = (*grants, Grant(rule=event.grant, allow=event.decision == "approve"))
     return _evolved(state, grants=grants)
+
+
+def _on_restored(state: SessionState, event: ev.FilesRestored, logged: ev.Logged) -> SessionState:
+    is_told = any(file.outcome == "restored" for file in event.files)
+    restored = (*state.restored, note_for_model(event))[-MAX_RESTORED:] if is_told else state.restored
+    return _evolved(state, restoring=None, restored=restored)
+
+
+def note_for_model(event: ev.FilesRestored) -> str:
+    """What the agent has to know of an undo or a redo."""
+    files = ", ".join(
+        f"{file.path} ({_RESTORED[event.direction, file.kind]})" for file in event.files if file.outcome == "restored"
+    )
+    which = "undid file changes that you made" if event.direction == "undo" else "brought back changes of files"
+    return f"[The user {which}: {files}. Read these files again before you rely on what is in them.]"
 
 
 def _with(seen: Seen, text: str | None) -> Seen:
@@ -308,6 +342,15 @@ def _on_turn_ended(run: Run, event: ev.TurnEnded, logged: ev.Logged) -> Run:
     return _evolved(run, turn_open=False, turn_failed=failed, usage=run.usage + event.usage, resumes=resumes)
 
 
+def _on_usage(state: SessionState, event: ev.UsageReported, logged: ev.Logged) -> SessionState:
+    """Of a run without turns it is known only by this what it cost, should it not come to its end."""
+    run, cost = state.run, event.total.cost_usd
+    if state.capabilities.has_turns or run is None or run.settled or run.run_id != logged.run_id or cost is None:
+        return state
+    cost = max(cost - (state.usage.cost_usd or 0.0), 0.0)
+    return _evolved(state, run=_evolved(run, usage=_evolved(run.usage, cost_usd=cost)))
+
+
 def _on_finished(run: Run, event: ev.ToolFinished, logged: ev.Logged) -> Run:
     calls = {call_id: call for call_id, call in run.calls.items() if call_id != event.call_id}
     return _evolved(run, calls=calls, has_tool_output=True)
@@ -338,6 +381,14 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.SessionCreated: _on_created,
     ev.TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
     ev.ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
+    ev.HarnessChanged: lambda state, event, logged: _evolved(
+        state,
+        harness=event.harness,
+        model_ref=event.model_ref,
+        capabilities=event.capabilities,
+        agent=None,
+        agent_mode="",
+    ),
     ev.ModeChanged: lambda state, event, logged: _evolved(
         state, mode=event.mode, agent_mode=event.agent_mode or state.agent_mode
     ),
@@ -347,13 +398,17 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.TermsChanged: lambda state, event, logged: _evolved(state, terms=event.terms),
     ev.SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
     ev.InputAccepted: _on_input,
+    ev.InputWithdrawn: _on_withdrawn,
     ev.UserInput: _on_user_message,
     ev.HistoryMessage: _on_history,
     ev.RunStarted: _on_run_started,
-    ev.RunFinished: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),
+    ev.RunFinished: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage, restored=()),
     ev.RunFailed: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),
     ev.ToolCalled: lambda state, event, logged: _evolved(state, call_ids=state.call_ids.with_text(event.call_id)),
     ev.ApprovalDecided: _on_granted,
+    ev.UsageReported: _on_usage,
+    ev.FilesRestoring: lambda state, event, logged: _evolved(state, restoring=event),
+    ev.FilesRestored: _on_restored,
     ev.Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
 }
 

@@ -15,7 +15,7 @@ from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.request import ToolDefinition
-from makai.core.session_events import FileDiff, FilePlace, Notice
+from makai.core.session_events import FileDiff, FilePlace, FileVersions, Notice
 
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
 """What a call does to the world; clients show it, permission modes decide by it."""
@@ -34,6 +34,8 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     """It writes a file that makes later commands run code (`tools.protected`): only a person can allow that."""
     confinement: Confinement = SESSION_SANDBOX
     """What a command asks for beyond the session's sandbox."""
+    asks: bool = False
+    """The author of the tool wants a person to decide: no mode but `never_ask` allows it, only a rule."""
     problem: str = ""
     """Why it cannot be done, where that tells something about a file. The model learns it unless a rule forbids the
     call; no person is asked."""
@@ -43,7 +45,11 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     content: tuple[Text | Image, ...]
     is_error: bool = False
     diffs: tuple[FileDiff, ...] = ()
+    file_versions: tuple[FileVersions, ...] = ()
+    """One for each of `diffs`."""
     exit_code: int | None = None
+    only_looked: bool = False
+    """It ran where it could write nothing but temporary files."""
     omitted_bytes: int = 0
     """How much output the model does not see; all of it is in `spill_path`."""
     spill_path: str | None = None

@@ -6,7 +6,8 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Protocol
+from fnmatch import fnmatchcase
+from typing import Final, Protocol
 
 from makai.aio.child_process import ChildProcess
 from makai.core.confinement import SESSION_SANDBOX, Confinement
@@ -44,17 +45,33 @@ _NAMES = frozenset({
     "TMPDIR", "TZ", "USER", "VIRTUAL_ENV", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
 })
 # fmt: on
+BLOCKLIST_VARIABLE: Final = "AGENT_ENV_BLOCKLIST"
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
-_SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"} | {
+TERMINAL_ENVIRONMENT: Final = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"} | {
     "AI_AGENT": "makai"
 }
-"""There is no terminal: nothing may page, prompt or paint. Programs can tell for whom they run."""
+"""Nothing may page, prompt or paint, also in a terminal. Programs can tell for whom they run."""
+_SET: Final = {"TERM": "dumb", **TERMINAL_ENVIRONMENT}
+
+
+def without_blocked(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """`environ` without the variables that AGENT_ENV_BLOCKLIST names: patterns with `*`, separated by commas or spaces.
+    No command and no agent gets them from us; what a spec sets itself is merged later (DM-SPEC-011)."""
+    patterns = environ.get(BLOCKLIST_VARIABLE, "").replace(",", " ").split()
+    if not patterns:
+        return environ
+    return {
+        name: value for name, value in environ.items() if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a command may see of our environment: what programs need to run, and no secret. An allow list: a variable
     that is not known stays here."""
-    kept = {name: value for name, value in environ.items() if _is_harmless(name, value)}
+    kept = {name: value for name, value in without_blocked(environ).items() if _is_harmless(name, value)}
+    libraries = kept.pop("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
+    if absolute := ":".join(filter(os.path.isabs, libraries)):
+        kept["LD_LIBRARY_PATH"] = absolute  # an empty part, mostly an accident, would be the current folder
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept, **_SET}
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import msgspec
 
 from makai.core.content import Text
-from makai.core.session_events import FileDiff
+from makai.core.session_events import FileDiff, FileVersions
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.file_errors import FileMissing, FileRefused, printable
 from makai.tools.files import SNIFFED_BYTES, binary_reason, check_denied
@@ -51,7 +51,7 @@ class WriteTool(ArgumentsTool[WriteArguments]):
         place = self._files.place(wanted.path)
         encoded(wanted.content)
         try:
-            diff, base = await self._diff(place, wanted)
+            diff, base, _ = await self._diff(place, wanted)
         except FileRefused as error:
             return _description("Write", place, problem=error)
         self._bases.keep(wanted, base)
@@ -60,24 +60,27 @@ class WriteTool(ArgumentsTool[WriteArguments]):
     async def _run(self, wanted: WriteArguments, context: ToolContext) -> ToolOutcome:
         content = encoded(wanted.content)
         place = self._files.place(wanted.path)
-        diff, base = await self._diff(place, wanted)
+        diff, base, old_digest = await self._diff(place, wanted)
         self._bases.check(wanted, base, place)
-        await self._files.write(wanted.path, content, place)
+        note, versions = await written(self._files, wanted.path, content, place, old_digest)
         done = "Created" if diff.old_text is None else "Replaced"
-        return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
+        said = f"{done} {place.shown} ({len(content):,} bytes). {note}".rstrip()
+        return ToolOutcome(content=(Text(text=said),), diffs=(diff,), file_versions=(versions,))
 
-    async def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes]:
+    async def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes, str]:
+        """What is shown, what stands for the old file, and the digest of its content."""
 
-        def read(file: OpenedFile) -> tuple[str | None, bytes]:
-            check_denied(self._denied, file, wanted.path)
+        def read(file: OpenedFile) -> tuple[str | None, bytes, str]:
+            check_denied(self._denied.hiding(place.absolute), file, wanted.path)
             old = file.stream.read(MAX_DIFF_BYTES + 1)
-            return diff_text(old), base_of(place, old, file.version if len(old) > MAX_DIFF_BYTES else "")
+            digest = content_digest(old, file.stream.read(MAX_BYTES) if len(old) > MAX_DIFF_BYTES else b"")
+            return diff_text(old), base_of(place, old, file.version if len(old) > MAX_DIFF_BYTES else ""), digest
 
         try:
-            old_text, base = await self._files.read(wanted.path, read)
+            old_text, base, digest = await self._files.read(wanted.path, read)
         except FileMissing:
-            old_text, base = None, base_of(place, None)
-        return FileDiff(path=printable(place.absolute), old_text=old_text, new_text=wanted.content), base
+            old_text, base, digest = None, base_of(place, None), ""
+        return FileDiff(path=printable(place.absolute), old_text=old_text, new_text=wanted.content), base, digest
 
 
 class EditArguments(Arguments, frozen=True, kw_only=True):
@@ -95,6 +98,7 @@ class EditArguments(Arguments, frozen=True, kw_only=True):
 
 class _Change(msgspec.Struct, frozen=True, kw_only=True):
     new: bytes
+    old_digest: str
     diff: FileDiff
     count: int
     base: bytes
@@ -119,20 +123,25 @@ class EditTool(ArgumentsTool[EditArguments]):
         try:
             change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted))
         except FileRefused as error:
-            return _description("Edit", place, problem=error)
+            if not self._denied.asks_about(place.absolute):
+                return _description("Edit", place, problem=error)
+            # That something does not occur in a file tells about it, so a person is asked first, and nothing is done.
+            self._bases.keep(wanted, b"")
+            return _description("Edit", place)
         self._bases.keep(wanted, change.base)
         return _description("Edit", place, change.diff)
 
     async def _run(self, wanted: EditArguments, context: ToolContext) -> ToolOutcome:
         place = self._files.place(wanted.path)
         change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted, approved=True))
-        await self._files.write(wanted.path, change.new, place)
+        note, versions = await written(self._files, wanted.path, change.new, place, change.old_digest)
         many = "" if change.count == 1 else f" in {change.count} places"
-        return ToolOutcome(content=(Text(text=f"Edited {place.shown}{many}."),), diffs=(change.diff,))
+        said = Text(text=f"Edited {place.shown}{many}. {note}".rstrip())
+        return ToolOutcome(content=(said,), diffs=(change.diff,), file_versions=(versions,))
 
     def _change(self, file: OpenedFile, place: Place, wanted: EditArguments, *, approved: bool = False) -> _Change:
         """What would be written; with `approved` only if it is what was described before."""
-        check_denied(self._denied, file, wanted.path)
+        check_denied(self._denied.hiding(place.absolute), file, wanted.path)
         data = file.stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise FileRefused(f"{place.shown} is larger than {MAX_BYTES:,} bytes.", hint="Use the shell for it.")
@@ -151,7 +160,7 @@ class EditTool(ArgumentsTool[EditArguments]):
             old_text=data.decode("utf-8", "replace"),
             new_text=changed.decode("utf-8", "replace"),
         )
-        return _Change(new=changed, diff=diff, count=count, base=base)
+        return _Change(new=changed, old_digest=content_digest(data), diff=diff, count=count, base=base)
 
 
 def _check(data: bytes, old: bytes, new: bytes, count: int, wanted: EditArguments, shown: str) -> None:
@@ -232,6 +241,34 @@ def base_of(place: Place, content: bytes | None, version: str = "") -> bytes:
 
 def _key(wanted: Arguments) -> bytes:
     return hashlib.sha256(repr(wanted).encode("utf-8", "surrogatepass")).digest()
+
+
+async def written(
+    files: FileSystem, path: str, content: bytes, place: Place, old_digest: str
+) -> tuple[str, FileVersions]:
+    """Write a file; what the model must know, and what an undo needs. `old_digest` is of the text that the change was
+    made from, which an editor may not have saved."""
+    before = await files.on_disk(place)
+    note = await files.write(path, content, place)
+    after = await files.on_disk(place)
+    versions = FileVersions(
+        path=place.absolute,
+        old_digest="" if before.mode is None else old_digest,
+        new_digest=content_digest(content),
+        old_mode=before.mode or 0,
+        new_mode=after.mode or 0,
+        made_folders=before.missing_folders,
+    )
+    return note, versions
+
+
+def content_digest(*pieces: bytes) -> str:
+    """As in `FileVersions`. Beyond `MAX_BYTES` a file is not read, and its digest stands for its beginning only; such
+    a file is not restored."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def encoded(content: str) -> bytes:

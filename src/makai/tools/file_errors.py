@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from makai.core.errors import InvalidRequest
@@ -32,6 +32,8 @@ _UNSEEN: Final = re.compile(
 
 def printable(path: str) -> str:
     """A path for messages: what is not UTF-8, or cannot be seen (control, bidi, zero-width signs), as escapes."""
+    if path.isascii() and path.isprintable():
+        return path
     shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(sign.encode("unicode_escape").decode("ascii") if is_unseen(sign) else sign for sign in shown)
 
@@ -47,26 +49,25 @@ def missing(path: str) -> FileMissing:
 
 
 @contextlib.contextmanager
-def translated(path: str, outside: OutsideWorkspace | None = None) -> Iterator[None]:
-    """Turn the kernel's refusals of the block into ours; `outside` is raised when the path left its root."""
+def translated(path: str, outside: Callable[[], OutsideWorkspace] | None = None) -> Iterator[None]:
+    """Turn the kernel's refusals of the block into ours; `outside` makes the one for a path that left its root."""
     try:
         yield
     except OSError as error:
         _raise_translated(error, path, outside)
 
 
-def _raise_translated(error: OSError, path: str, outside: OutsideWorkspace | None = None) -> NoReturn:
-    shown = printable(path)
+def _raise_translated(error: OSError, path: str, outside: Callable[[], OutsideWorkspace] | None) -> NoReturn:
     match error.errno:
         case errno.ENOENT:
             raise missing(path) from None
         case errno.EXDEV if outside:
-            raise outside from None
+            raise outside() from None
         case errno.ELOOP:
-            raise OutsideWorkspace(f"{shown} leads through a link that cannot be followed.") from None
+            raise OutsideWorkspace(f"{printable(path)} leads through a link that cannot be followed.") from None
         case errno.ENOTDIR:
-            raise FileMissing(f"{shown} does not exist: a part of it is a file, not a directory.") from None
+            raise FileMissing(f"{printable(path)} does not exist: a part of it is a file, not a directory.") from None
         case errno.ENAMETOOLONG:
             raise FileRefused("The path, or one name in it, is too long.") from None
         case _:
-            raise FileRefused(f"{shown}: {error.strerror}.") from None
+            raise FileRefused(f"{printable(path)}: {error.strerror}.") from None

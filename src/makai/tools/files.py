@@ -9,6 +9,7 @@ import base64
 import codecs
 import io
 import time
+from collections import OrderedDict
 from typing import Annotated
 
 import msgspec
@@ -21,7 +22,7 @@ from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.hidden import has_denied_name
 from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
-from makai.tools.workspace import OpenedFile
+from makai.tools.workspace import OpenedFile, Place
 
 DEFAULT_LINES = 2_000
 MAX_SHOWN_BYTES = 256 * 1024
@@ -31,6 +32,7 @@ MAX_ENTRIES = 1_000
 MAX_READ_S = 20.0
 _BLOCK = 1024 * 1024
 SNIFFED_BYTES = 8 * 1024
+_MAX_DESCRIBED = 1_000
 
 _MARKS = {"directory": "/", "link": "@", "other": "  (device, pipe or socket)"}
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
@@ -46,6 +48,7 @@ class _ReadingTool(base.ArgumentsTool[ArgumentsT]):
     def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
         self._files = files
         self._denied = denied
+        self._places = DescribedPlaces()
 
 
 class ReadTool(_ReadingTool[ReadArguments]):
@@ -60,6 +63,7 @@ class ReadTool(_ReadingTool[ReadArguments]):
 
     async def _describe(self, wanted: ReadArguments) -> CallDescription:
         place = self._files.place(wanted.path)
+        self._places.keep(wanted.path, place)
         where = (FilePlace(path=printable(place.absolute), line=wanted.offset),)
         return CallDescription(kind="read", title=f"Read {place.shown}", subject=place.shown, locations=where)
 
@@ -67,7 +71,7 @@ class ReadTool(_ReadingTool[ReadArguments]):
         return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
 
     def _shown(self, file: OpenedFile, wanted: ReadArguments) -> ToolOutcome:
-        check_denied(self._denied, file, wanted.path)
+        self.check(file, wanted.path)
         stream = file.stream
         head = stream.read(SNIFFED_BYTES)
         if image := image_type(head):
@@ -76,6 +80,10 @@ class ReadTool(_ReadingTool[ReadArguments]):
             return text_outcome(f"{printable(wanted.path)} is {why} ({file.size:,} bytes).", is_error=True)
         stream.seek(0)
         return _numbered(stream, wanted)
+
+    def check(self, file: OpenedFile, path: str) -> None:
+        """`FileMissing` for a file that a call which was described with this path must not show."""
+        check_denied(self._denied.hiding(self._places.get(path)), file, path)
 
 
 class ListArguments(Arguments, frozen=True, kw_only=True):
@@ -127,7 +135,7 @@ def _image(data: bytes, mime_type: str) -> ToolOutcome:
 def _numbered(file: io.BufferedReader, wanted: ReadArguments) -> ToolOutcome:
     """The wanted lines with their numbers, until one of the limits is met; then how to continue."""
     deadline = time.monotonic() + MAX_READ_S
-    if (has := _skip_lines(file, wanted.offset - 1, deadline)) is not None:
+    if (has := skip_lines(file, wanted.offset - 1, deadline)) is not None:
         return text_outcome(f"[the file has only {has:,} lines]" if has else "[the file is empty]")
     lines: list[str] = []
     shown_bytes = 0
@@ -145,7 +153,7 @@ def _numbered(file: io.BufferedReader, wanted: ReadArguments) -> ToolOutcome:
     return text_outcome("\n".join(lines) or "[the file is empty]")
 
 
-def _skip_lines(file: io.BufferedReader, count: int, deadline: float) -> int | None:
+def skip_lines(file: io.BufferedReader, count: int, deadline: float) -> int | None:
     """Go past `count` lines, block by block. None when there is a line to show, else how many the file has."""
     seen, last = 0, b"\n"
     while seen < count:
@@ -186,6 +194,22 @@ def _next_line(file: io.BufferedReader, deadline: float) -> tuple[str, int] | No
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise FileRefused(f"Reading took longer than {MAX_READ_S:.0f} s.", hint="Use the shell for such a file.")
+
+
+class DescribedPlaces:
+    """Where the paths of calls led when the calls were described, which is what a person was asked about."""
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[str, str] = OrderedDict()
+
+    def keep(self, path: str, place: Place) -> None:
+        self._places[path] = place.absolute
+        self._places.move_to_end(path)
+        if len(self._places) > _MAX_DESCRIBED:
+            self._places.popitem(last=False)
+
+    def get(self, path: str) -> str:
+        return self._places.get(path, "")
 
 
 def check_denied(denied: DeniedPaths, file: OpenedFile, path: str) -> None:

@@ -5,8 +5,11 @@ A file counts as hidden by whatever name, mount or hard link it was reached.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import stat
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from makai.tools.permissions.path_patterns import DeniedPaths
@@ -65,23 +68,31 @@ def _stat_or_none(path: str) -> os.stat_result | None:
 
 def _files_in(folders: Sequence[str]) -> Iterator[os.stat_result]:
     """The files of the hidden folders: credentials, token and database lie at their top and are met first."""
-    left = _MAX_FILES_COMPARED
-    for folder in folders:
-        for directory, _, names in os.walk(folder):
-            for name in names:
-                left -= 1
-                if left < 0:
-                    return
-                if found := _stat_or_none(os.path.join(directory, name)):
-                    yield found
+    for path in itertools.islice(_paths_below(folders), _MAX_FILES_COMPARED):
+        if found := _stat_or_none(path):
+            yield found
 
 
 def has_denied_name(denied: DeniedPaths, identity: tuple[int, int]) -> bool:
-    """Whether a file has a name in the workspace that a rule denies; also when there are too many to look at."""
-    names = (os.path.join(folder, name) for folder, _, files in os.walk(denied.workspace) for name in files)
-    for count, path in enumerate(names):
+    """Whether a file has a name that a rule denies, wherever the rule says; also when there are too many to look at."""
+    folders = dict.fromkeys(pattern.fixed_part(denied.workspace) for pattern in denied.patterns)
+    for count, path in enumerate(_paths_below(tuple(folders))):
         if count == _MAX_FILES_COMPARED:
             return True
-        if denied.cover(path) and (found := _stat_or_none(path)) and (found.st_dev, found.st_ino) == identity:
+        if denied.cover(path) and (found := _stat_or_none(path)) and _identity(found) == identity:
             return True
     return False
+
+
+def _paths_below(paths: Sequence[str]) -> Iterator[str]:
+    """These files and folders and everything in them, the outermost first; links are not followed."""
+    waiting = deque(paths)
+    while waiting:
+        path = waiting.popleft()
+        yield path
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    yield entry.path

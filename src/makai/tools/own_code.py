@@ -7,19 +7,17 @@ sandbox, so no command may write there, and a file tool asks first.
 from __future__ import annotations
 
 import os
-import site
 import sys
-from pathlib import Path
 from typing import Final
+
+from makai.core.module_path import code_folders
 
 
 def _folders() -> tuple[str, ...]:
-    found = [str(Path(__file__).parents[2]), os.path.dirname(os.__file__), sys.executable, *site.getsitepackages()]
+    found = [*code_folders(), os.path.realpath(sys.executable)]
     if sys.prefix != sys.base_prefix:
-        found.append(sys.prefix)  # with `pyvenv.cfg`, which names the folder of the standard library
-    if site.ENABLE_USER_SITE and (user_site := site.getusersitepackages()):
-        found.append(user_site)
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in found))
+        found.append(os.path.realpath(sys.prefix))  # with `pyvenv.cfg`, which names the standard library's folder
+    return tuple(dict.fromkeys(found))
 
 
 OWN_CODE: Final = _folders()

@@ -1,8 +1,9 @@
 """The ports through which tools use files and run commands.
 
 The local, confined implementations are `workspace.Workspace` and `commands.LocalCommands`. An editor is another one: it
-answers reads from unsaved buffers, takes writes, and shows commands in its own terminals. Where a path leads is always
-decided by the local workspace, so rules, hidden folders and protected files hold for every implementation.
+answers reads from unsaved buffers, takes writes, and shows commands in its own terminals (`editor_files`,
+`editor_terminals`). Where a path leads is always decided by the local workspace, so rules, hidden folders and protected
+files hold for every implementation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.session_events import Notice
-from makai.tools.workspace import Entry, OpenedFile, Place
+from makai.tools.workspace import Entry, OnDisk, OpenedFile, Place
 
 ResultT = TypeVar("ResultT")
 
@@ -28,14 +29,20 @@ class FileSystem(Protocol):
     async def read(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
         """What `reader` makes of a regular file. It runs in a thread and may block; the file is closed afterwards."""
 
-    async def write(self, path: str, content: bytes, expected: Place) -> None:
-        """Make a file or replace all of it, in one step. Refused when `path` does not lead to `expected` any more."""
+    async def write(self, path: str, content: bytes, expected: Place) -> str:
+        """Make a file or replace all of it, in one step. Refused when `path` does not lead to `expected` any more. The
+        result is what the model must know beside the success, mostly empty."""
+
+    async def on_disk(self, place: Place) -> OnDisk:
+        """The mode of a file, and which folders around it are missing."""
 
     async def list_folder(self, path: str, limit: int, is_shown: Callable[[str], bool]) -> list[Entry]:
         """At most `limit` entries of a folder, unsorted, of those whose absolute path `is_shown`."""
 
 
 class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
+    call_id: str = ""
+    """Of the tool call that runs it."""
     argv: tuple[str, ...]
     directory: Place
     environ: Mapping[str, str]

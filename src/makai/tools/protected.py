@@ -24,37 +24,60 @@ ALWAYS_READ_ONLY: Final = (".makai", ".mcp.json", ".claude", ".codex", ".cursor"
 other files are guarded."""
 
 _FOLDERS_OF = {
-    "version control": ".git .githooks .hg .svn .jj",
-    "agents": ".makai .agents .amazonq .augment .claude .cline .clinerules .codex .continue .cursor .gemini .goose "
-    ".junie .kiro .opencode .qwen .roo .trae .windsurf",
-    "editors": ".vscode .idea .zed .fleet .idx .emacs.d .vim .devcontainer .run",
-    "hooks and environments": ".husky .lefthook .mise .direnv .ipython .bundle .mvn",
-    "build servers": ".github .gitlab .circleci .forgejo .gitea .woodpecker .buildkite .semaphore .teamcity",
-    "keys": ".ssh .gnupg",
+    "version control": ".git .git-hooks .git_hooks .githooks .hg .svn .jj .sl .bzr .pijul",
+    "agents": ".makai .agent .agents .aiassistant .amazonq .amp .antigravity .augment .claude .claude-plugin .cline "
+    ".clinerules .codebuddy .codeium .codex .cody .continue .copilot .crush .cursor .devin .factory .forge .gemini "
+    ".goose .grok .iflow .jules .junie .kilocode .kimi .kiro .lingma .opencode .openhands .pi .qoder .qodo .qwen .roo "
+    ".rovodev .serena .tabnine .trae .vibe .void .warp .windsurf .zencoder",
+    "editors": ".vscode .idea .zed .fleet .idx .emacs.d .doom.d .spacemacs.d .vim .nvim .helix .nova .vs .theia "
+    ".devcontainer .codesandbox .externaltoolbuilders .run",
+    "hooks and environments": ".husky .cargo-husky .lefthook .mise .direnv .flox .ipython .jupyter .bundle .mvn .sbt",
+    "shells": ".bash_completion.d .bashrc.d .profile.d .zsh .zshrc.d .oh-my-zsh",
+    "interpreters": "sitecustomize usercustomize",
+    "build servers": ".github .gitlab .circleci .forgejo .gitea .woodpecker .buildkite .semaphore .teamcity .builds "
+    ".tekton zuul.d .zuul.d .azure-pipelines .azuredevops .buddy .copr .dependabot .harness .pipelines .tangled",
+    "keys": ".ssh .gnupg .aws .azure .kube .password-store .terraform.d",
 }
 PROTECTED_FOLDERS: Final = _names(" ".join(_FOLDERS_OF.values()))
 """Nothing anywhere below a folder of this name is written without asking."""
 
 _FILES_OF = {
-    "shells and terminals": ".autoenv.zsh .bash_aliases .bash_login .bash_logout .bash_profile .bashrc .cshrc .env.zsh "
-    ".envrc .direnvrc .inputrc .kshrc .login .pam_environment .profile .screenrc .tcshrc .tmux.conf .xinitrc "
-    ".xprofile .xsession .zlogin .zlogout .zprofile .zshenv .zshrc",
-    "git and its hooks": ".gitattributes .gitconfig .gitmodules .hgrc .lfsconfig .overcommit.yml "
-    ".pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml .tigrc",
-    "editors and debuggers": ".dir-locals.el .dir-locals-2.el .emacs .exrc .gdbinit .gvimrc .lldbinit .lvimrc .nanorc "
-    ".nvim.lua .nvimrc .pdbrc .vimrc .ycm_extra_conf.py",
-    "interpreters": ".erlang .ghci .iex.exs .irbrc .ocamlinit .perldb .proverc .pryrc .pythonrc .renviron .rprofile "
-    ".user.ini .htaccess latexmkrc .latexmkrc pyvenv.cfg sitecustomize.py usercustomize.py",
-    "package managers and tools": ".bazeliskrc .bazelrc .condarc .curlrc .gemrc .netrc .npmrc .pnp.cjs .pnp.loader.mjs "
-    ".pnpmfile.cjs .pnpmfile.mjs .pypirc .ripgreprc .wgetrc .yarnrc .yarnrc.yml .tool-versions bunfig.toml devbox.json "
-    "pip.conf rust-toolchain rust-toolchain.toml",
-    "build servers": ".appveyor.yml appveyor.yml .build.yml .cirrus.yml .drone.yml .gitlab-ci.yml .gitpod.dockerfile "
-    ".gitpod.yml .replit .travis.yml .woodpecker.yaml .woodpecker.yml azure-pipelines.yaml azure-pipelines.yml "
-    "bitbucket-pipelines.yml buildspec.yml circle.yml cloudbuild.yaml cloudbuild.yml codefresh.yml codemagic.yaml "
-    "jenkinsfile wercker.yml",
-    "agents": ".aider.conf.yml .crush.json .cursorrules .goosehints .mcp.json .roorules .rules .windsurfrules agent.md "
-    "agents.md agents.override.md claude.local.md claude.md copilot-instructions.md crush.json crush.md gemini.md "
-    "opencode.json opencode.jsonc qwen.md warp.md",
+    "shells and terminals": ".aliases .autoenv .autoenv.zsh .autoenv_leave.zsh .bash_aliases .bash_completion "
+    ".bash_login .bash_logout .bash_profile .bashrc .cshrc .direnvrc .env.leave .env.zsh .envrc .envrc.local "
+    ".envrc.private .inputrc .kshrc .lessfilter .login .mkshrc .pam_environment .profile .profile.ps1 .rvmrc .screenrc "
+    ".sdkmanrc .tcshrc .tmux.conf .tmux.conf.local .tmuxinator.yml .tmuxp.json .tmuxp.yaml .wezterm.lua .xinitrc "
+    ".xonshrc .xprofile .xsession .xsessionrc .yashrc .zlogin .zlogout .zprofile .zsh_aliases .zshenv .zshrc "
+    ".zshrc.local microsoft.powershell_profile.ps1 profile.ps1",
+    "git and its hooks": ".arcconfig .git-credentials .gitattributes .gitconfig .gitconfig.local .gitmodules .hgrc "
+    ".hk.pkl .lfsconfig .overcommit.yml .pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml "
+    ".rusty-hook.toml .tigrc captainhook.json grumphp.yaml grumphp.yml hk.pkl prek.toml",
+    "editors and debuggers": ".byebugrc .dir-locals.el .dir-locals-2.el .emacs .exrc .gdbearlyinit .gdbinit .gvimrc "
+    ".kateproject .lite_project.lua .lldbinit .luarc.json .luarc.jsonc .lvimrc .nanorc .nvim.lua .nvimrc .pdbrc "
+    ".pdbrc.py .project .radare2rc .rdebugrc .spacemacs .vimrc .vimrc.local .vimspector.json .ycm_extra_conf.py "
+    "hie.yaml rust-analyzer.toml",
+    "interpreters": ".erlang .ghci .gnuplot .guile .iex.exs .irbrc .juliarc.jl .mongorc.js .mongoshrc.js .ocamlinit "
+    ".octaverc .perldb .proverc .pryrc .psqlrc .pythonrc .pythonrc.py .racketrc .renviron .rprofile .sbclrc .sqliterc "
+    ".tclshrc .user.ini .htaccess latexmkrc .latexmkrc maxima-init.mac profiles.clj pyvenv.cfg startup.m",
+    "package managers and tools": ".ansible.cfg .antrc .asdfrc .bazeliskrc .bazelrc .bazelversion .buckconfig "
+    ".buckconfig.local .condarc .curlrc .gemrc .jvmopts .mavenrc .netrc .npmrc .pdm.toml .pkgx.yaml .pkgx.yml .pnp.cjs "
+    ".pnp.loader.mjs .prototools .pydistutils.cfg .pypirc .ripgreprc .sbtopts .sbtrc .terraformrc .tool-versions "
+    ".vfox.toml .wgetrc .yarnrc .yarnrc.yml bunfig.toml devbox.json devenv.nix devenv.yaml nuget.config pdm.toml "
+    "pip.conf pip.ini poetry.toml rust-toolchain rust-toolchain.toml uv.toml",
+    "mail": ".forward .mailcap .mailrc .muttrc .procmailrc",
+    "development environments": ".devcontainer.json .devfile.yaml .gitpod.dockerfile .gitpod.yml .replit "
+    ".stackblitzrc devfile.yaml replit.nix",
+    "build servers": ".appveyor.yml appveyor.yml .build.yml .cirrus.star .cirrus.yml .drone.jsonnet .drone.star "
+    ".drone.yml .evergreen.yml .gitlab-ci.yaml .gitlab-ci.yml .onedev-buildspec.yml .packit.yaml .packit.yml "
+    ".prow.yaml .scrutinizer.yml .space.kts .taskcluster.yml .travis.yml .vela.yml .vsts-ci.yml .woodpecker.yaml "
+    ".woodpecker.yml .zuul.yaml azure-pipelines.yaml azure-pipelines.yml bitbucket-pipelines.yml bitrise.yml buddy.yml "
+    "buildspec.yaml buildspec.yml circle.yml cloudbuild.yaml cloudbuild.yml codefresh.yml codemagic.yaml "
+    "screwdriver.yaml wercker.yml zuul.yaml",
+    "agents": ".augment-guidelines .claude.json .coderabbit.yaml .continuerules .crush.json .cursorrules .goosehints "
+    ".kilocodemodes .kilocoderules .mcp.json .opencode.json .pr_agent.toml .replit.md .roomodes .roorules .rules "
+    ".windsurfrules agent.md agents.local.md agents.md agents.override.md claude.local.md claude.md codex.md "
+    "copilot-instructions.md crush.json crush.md gemini-extension.json gemini.md jules.md mcp.json opencode.json "
+    "opencode.jsonc opencode.md qwen.md replit.md warp.md",
+    "keys": ".boto .my.cnf .pgpass .s3cfg .vault-token",
 }
 PROTECTED_FILES: Final = _names(" ".join(_FILES_OF.values()))
 """Read by shells, git, editors, package managers, build servers or agents before or beside what the user asked for."""
@@ -64,15 +87,30 @@ _SUFFIXES: Final = (".pth", "._pth", ".code-workspace", ".sublime-project")
 _VARIANTS: Final = re.compile(
     r"\.?mise(?:\.[^/]+)?\.toml|\.rtx(?:\.[^/]+)?\.toml"
     r"|\.?lefthook(?:-local)?\.(?:ya?ml|toml|jsonc?)"
-    r"|\.(?:huskyrc|lintstagedrc|simple-git-hooks)(?:\.[a-z]+)?|lint-staged\.config\.[a-z]+"
+    r"|\.(?:huskyrc|lintstagedrc)(?:\.[a-z]+)?|(?:lint-staged|husky)\.config\.[a-z]+"
+    r"|\.simple-git-hooks|\.?simple-git-hooks\.[a-z]+"
+    r"|\.?pnpmfile\.[cm]?js|\.aider\.[^/]+\.ya?ml|jenkinsfile(?:\.[^/]+)?"
+    r"|(?:site|user)customize\.[^/]+|(?:jupyter|ipython)(?:_[a-z]+)?_config\.(?:py|json)"
 ).fullmatch
 """Matches the names that have many variants."""
 
+_PROTECTED_PAIRS_OF = {
+    ".config": "alacritty autostart code containers cursor direnv elvish emacs environment.d fish gh ghostty git helix "
+    "hypr i3 jj kitty lazygit mise nushell nvim opencode pip powershell pypoetry ripgrep starship.toml sway systemd "
+    "tmux uv vim vscodium wezterm xonsh yazi zed zsh",
+    ".local": "bin",
+    ".cargo": "bin config config.toml credentials credentials.toml env",
+    ".docker": "cli-plugins config.json",
+    ".gem": "credentials",
+    ".julia": "config",
+    ".yarn": "plugins releases sdks",
+    "mise": "config.toml config.local.toml conf.d",
+}
 _PROTECTED_PAIRS: Final = frozenset(
-    {(".config", name) for name in ("autostart", "fish", "git", "mise", "nvim", "systemd", "environment.d", "pip")}
-    | {(".local", "bin"), (".cargo", "config"), (".cargo", "config.toml"), (".yarn", "releases"), (".yarn", "plugins")}
+    (first, second) for first, names in _PROTECTED_PAIRS_OF.items() for second in names.split()
 )
 """The same for two names in a row."""
+_FIRST_OF_PAIRS: Final = frozenset(first for first, _ in _PROTECTED_PAIRS)
 _SECOND_OF_PAIRS: Final = frozenset(second for _, second in _PROTECTED_PAIRS)
 
 _PROGRAM_FOLDERS: Final = frozenset({(".venv", "bin"), ("venv", "bin"), ("node_modules", ".bin")})
@@ -94,6 +132,7 @@ BARE_REPOSITORY_MARK: Final = "HEAD"
 
 _SHORT_NAME_OF_GIT: Final = re.compile(r"git~\d+")
 """What `.git` is called by the short names of FAT and NTFS."""
+MAX_NAME: Final = 255
 _SETTLING: Final = frozenset({".git", ".makai"})
 
 
@@ -128,6 +167,11 @@ def is_guarded_pair(folder_name: str, name: str) -> bool:
     return folded in _SECOND_OF_PAIRS and (_folded(folder_name), folded) in _PROTECTED_PAIRS
 
 
+def is_holder(name: str) -> bool:
+    """Whether a folder of this name holds files that are guarded because they are in it."""
+    return _folded(name) in _FIRST_OF_PAIRS
+
+
 def settling_folder(path: str) -> str | None:
     """The folder around `path`, or `path` itself, that settles what git or an agent does; None when there is none. A
     session in such a folder has it as the folder that names are relative to, and so none of them gives it away."""
@@ -143,6 +187,8 @@ def _is_listed(folded: str) -> bool:
 def _folded(name: str) -> str:
     """The name as file systems may compare it: without case, signs that cannot be seen, and dots or blanks at its end.
     On some of them `.GIT`, `.g<U+200C>it`, `.git.` or `GIT~1` is `.git`."""
+    if len(name) > MAX_NAME:
+        return name  # no file has such a name, and to normalize many marks in a row takes long
     if not name.isascii():
         name = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
     folded = name.casefold().rstrip(". ")

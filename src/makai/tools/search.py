@@ -18,8 +18,9 @@ from makai.core.errors import InvalidRequest
 from makai.tools import base
 from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
+from makai.tools.files import DescribedPlaces
 from makai.tools.launching import SEARCH, launcher
-from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
+from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths, expanded_braces
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
 from makai.tools.workspace import Workspace
 
@@ -41,7 +42,7 @@ class GlobArguments(Arguments, frozen=True, kw_only=True):
     path: Annotated[str, msgspec.Meta(description="The folder to look in.")] = "."
 
     def __post_init__(self) -> None:
-        GlobPattern(self.pattern)
+        expanded_braces(self.pattern)  # only the worker compiles it
 
 
 class GrepArguments(Arguments, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ class GrepArguments(Arguments, frozen=True, kw_only=True):
         if len(self.pattern) > _MAX_EXPRESSION:
             raise InvalidRequest(f"The pattern is longer than {_MAX_EXPRESSION:,} characters.")
         if self.glob:
-            GlobPattern(self.glob)
+            expanded_braces(self.glob)
 
 
 class _SearchTool(base.ArgumentsTool[ArgumentsT]):
@@ -68,16 +69,18 @@ class _SearchTool(base.ArgumentsTool[ArgumentsT]):
         """`denied` is neither looked into nor shown."""
         self._workspace = workspace
         self._denied = denied
+        self._places = DescribedPlaces()
         self._deadline_s = deadline_s
 
     def _described(self, path: str, what: str) -> CallDescription:
         place = self._workspace.place(path)
+        self._places.keep(path, place)
         title = what if place.shown == "." else f"{what} in {place.shown}"
         return CallDescription(kind="search", title=title, subject=place.shown, locations=(place.location,))
 
     async def _search(self, request: SearchRequest) -> ToolOutcome:
         """Run the worker until it ends, has said enough, or its time is over."""
-        request = msgspec.structs.replace(request, denied=self._denied, cpu_seconds=int(self._deadline_s) + 1)
+        request = msgspec.structs.replace(request, cpu_seconds=int(self._deadline_s) + 1)
         environ, directory = {"LC_ALL": "C.UTF-8"}, self._workspace.open_directory(".")
         try:
             argv = [SEARCH, msgspec.json.encode(request).decode()]
@@ -103,8 +106,8 @@ class GlobTool(_SearchTool[GlobArguments]):
     shape = GlobArguments
     definition = base.definition(
         "glob",
-        "Find files by their path. What .gitignore names and folders such as .git and node_modules are skipped unless "
-        "`path` is inside one; links are not followed.",
+        "Find files by their path. What .gitignore and .ignore name and folders such as .git and node_modules are "
+        "skipped unless `path` is inside one; links are not followed.",
         GlobArguments,
     )
 
@@ -112,8 +115,14 @@ class GlobTool(_SearchTool[GlobArguments]):
         return self._described(wanted.path, f"Find {printable(wanted.pattern)}")
 
     async def _run(self, wanted: GlobArguments, context: ToolContext) -> ToolOutcome:
-        folders, names = self._workspace.folders, wanted.pattern
-        return await self._search(SearchRequest(folders=folders, path=wanted.path, names=names, most=MAX_PATHS))
+        request = SearchRequest(
+            folders=self._workspace.folders,
+            denied=self._denied,
+            path=wanted.path,
+            names=wanted.pattern,
+            most=MAX_PATHS,
+        )
+        return await self._search(request)
 
 
 class GrepTool(_SearchTool[GrepArguments]):
@@ -121,8 +130,8 @@ class GrepTool(_SearchTool[GrepArguments]):
     definition = base.definition(
         "grep",
         "Search file contents with a regular expression; answers `path:line: text`. Binary files are skipped; so is "
-        "what .gitignore names and folders such as .git and node_modules, unless `path` is inside one. Links are not "
-        "followed.",
+        "what .gitignore and .ignore name and folders such as .git and node_modules, unless `path` is inside one. "
+        "Links are not followed.",
         GrepArguments,
     )
 
@@ -132,6 +141,7 @@ class GrepTool(_SearchTool[GrepArguments]):
     async def _run(self, wanted: GrepArguments, context: ToolContext) -> ToolOutcome:
         request = SearchRequest(
             folders=self._workspace.folders,
+            denied=self._denied.hiding(self._places.get(wanted.path)),
             path=wanted.path,
             names=wanted.glob,
             expression=wanted.pattern,

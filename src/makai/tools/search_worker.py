@@ -30,6 +30,8 @@ SKIPPED_FOLDERS = frozenset(
     }
 )
 """Not looked into unless the search starts inside one."""
+IGNORE_FILES = (".gitignore", ".ignore")
+"""What they name is skipped; the later file counts more."""
 MAX_LINE = 500
 MAX_MEMORY = 1024**3
 _READ_AT_ONCE = 1024 * 1024
@@ -98,6 +100,13 @@ def search(request: SearchRequest) -> Iterator[Report]:
     yield seeker.ended(cut=False)
 
 
+def files_below(workspace: Workspace) -> Iterator[str]:
+    """Every file below the first root that `glob` would find, relative to it, with its name as it is."""
+    start = workspace.place(".")
+    for path, _ in _Seeker(SearchRequest(folders=workspace.folders, path=".", most=0)).walk(start, None):
+        yield path[len(start.absolute) :].lstrip("/")
+
+
 class _Seeker:
     def __init__(self, request: SearchRequest) -> None:
         self._request = request
@@ -118,14 +127,14 @@ class _Seeker:
             expression = re.compile(self._request.expression, flags) if self._request.expression is not None else None
         except (re.error, OverflowError, RecursionError) as error:
             raise InvalidRequest(f"The pattern is not a regular expression: {error}.") from None
-        for path, shown in self._walk(start, names):
+        for path, shown in self.walk(start, names):
             self._files += 1
             if expression is None:
                 yield FoundFile(shown)
             else:
                 yield from self._matches(path, shown, expression)
 
-    def _walk(self, start: Place, names: GlobPattern | None) -> Iterator[tuple[str, str]]:
+    def walk(self, start: Place, names: GlobPattern | None) -> Iterator[tuple[str, str]]:
         """Every file below, in order of their names, as a path to open and a path to show."""
         if not stat.S_ISDIR(self._workspace.stat(start.absolute).st_mode):
             yield start.absolute, start.shown
@@ -140,8 +149,9 @@ class _Seeker:
             except FileRefused:
                 continue
             entries = [entry for entry in entries if not self._request.denied.cover(f"{folder}/{entry.name}")]
-            if any(entry.name == ".gitignore" for entry in entries):
-                rules = rules.with_file(self._text(f"{folder}/.gitignore"), parts)
+            for name in IGNORE_FILES:
+                if any(entry.name == name for entry in entries):
+                    rules = rules.with_file(self._text(f"{folder}/{name}"), parts)
             files, folders = _worth_looking(entries, parts, rules, names)
             for inner in files:
                 yield "/".join((start.absolute, *inner)), printable("/".join((*prefix, *inner)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from makai.core.confinement import Confinement
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
+from makai.core.programs import find_program
 from makai.core.session_events import Notice
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.commands import child_environment
@@ -127,17 +127,32 @@ class ShellTool(ArgumentsTool[ShellArguments]):
             kind="execute", title=title, subject=wanted.command, locations=(place.location,), confinement=opened
         )
 
-    async def _run(self, wanted: ShellArguments, context: ToolContext) -> ToolOutcome:
-        """Output and exit code; when cancelled, all its processes are gone first."""
+    async def start(
+        self, wanted: ShellArguments, call_id: str, environ: Mapping[str, str] | None = None
+    ) -> RunningCommand:
+        """Start the command of a call that was described before, with further variables. The caller ends it."""
         place = self._files.place(wanted.directory)
         opened = self._commands.opened(wanted.wanted, place)
         self._bases.check(wanted, _base(place, opened), place)
-        shell = shutil.which("bash", path=self._environ["PATH"])
+        shell = find_program("bash", self._environ["PATH"], self._looking.roots)
         argv = (shell, "--noprofile", "--norc", "-c", wanted.command) if shell else ("/bin/sh", "-c", wanted.command)
-        looks = self._looking.take(context.call_id)
-        environ = looking_environment(self._environ, self._looking.roots) if looks else self._environ
-        request = CommandRequest(argv=argv, directory=place, environ=environ, read_only=looks, confinement=opened)
-        command = await self._commands.start(request)
+        looks = self._looking.take(call_id)
+        known = looking_environment(self._environ, self._looking.roots) if looks else self._environ
+        return await self._commands.start(
+            CommandRequest(
+                call_id=call_id,
+                argv=argv,
+                directory=place,
+                environ={**known, **(environ or {})},
+                read_only=looks,
+                confinement=opened,
+            )
+        )
+
+    async def _run(self, wanted: ShellArguments, context: ToolContext) -> ToolOutcome:
+        """Output and exit code; when cancelled, all its processes are gone first."""
+        looks = context.call_id in self._looking
+        command = await self.start(wanted, context.call_id)
         output = CappedOutput(self._spill_directory)
         try:
             end = await _follow(command, output, _Progress(context), wanted.timeout_s)
@@ -148,7 +163,8 @@ class ShellTool(ArgumentsTool[ShellArguments]):
             raise
         finally:
             output.close()
-        return _outcome(end, code, output, wanted.timeout_s, command.take_notices(), command.notice)
+        outcome = _outcome(end, code, output, wanted.timeout_s, command.take_notices(), command.notice)
+        return msgspec.structs.replace(outcome, only_looked=looks)
 
 
 def _base(place: Place, opened: Confinement) -> bytes:

@@ -28,6 +28,7 @@ from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace, 
 from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
 from makai.tools.own_code import own_code_around
+from makai.tools.permissions.path_patterns import MAX_NAME_BYTES, MAX_PATH_BYTES
 from makai.tools.protected import is_protected, note_approved, settling_folder
 
 ResultT = TypeVar("ResultT")
@@ -78,6 +79,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: EntryKind
     size: int = 0
+
+
+class OnDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """What is at a place on disk, whatever an editor shows."""
+
+    mode: int | None
+    """Of the file; None when there is none."""
+    missing_folders: tuple[str, ...] = ()
+    """Absolute paths of folders around the file that do not exist, the outermost first."""
 
 
 class OpenedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,21 +176,47 @@ class Workspace:
         return Place(root=root, relative=real, shown=printable(shown))
 
     @contextlib.contextmanager
-    def open_write(self, path: str, expected: Place | None = None) -> Iterator[BinaryIO]:
+    def open_write(self, path: str, expected: Place | None = None, mode: int | None = None) -> Iterator[BinaryIO]:
         """A file that takes the place of `path` in one step when the block ends, and leaves no trace when it fails.
 
-        Missing directories are made. An existing file keeps its mode and owner; other hard links keep the old text.
+        Missing directories are made. An existing file keeps its owner and, without `mode`, its mode; other hard links
+        keep the old text.
         `expected` is where the path led when a person or a rule looked: refused when it leads elsewhere by now.
         """
         place = self.checked_for_writing(path, expected)
         directory_path, _, name = place.relative.rpartition("/")
         with self._root_opened(place.root) as top:
             made = self._made_directory(top, directory_path, path)
-        with _closing(made) as directory, translated(path), _replacement(directory, name, path) as file:
+        with _closing(made) as directory, translated(path), _replacement(directory, name, path, mode) as file:
             yield file
 
-    async def write(self, path: str, content: bytes, expected: Place) -> None:
+    async def write(self, path: str, content: bytes, expected: Place) -> str:
         await asyncio.to_thread(self._write, path, content, expected)
+        return ""
+
+    async def on_disk(self, place: Place) -> OnDisk:
+        return await asyncio.to_thread(self.look_at, place)
+
+    def look_at(self, place: Place) -> OnDisk:
+        parts = place.relative.split("/")
+        with self._root_opened(place.root) as top:
+            for known in range(len(parts), -1, -1):
+                try:
+                    found = self._opened(top, "/".join(parts[:known]) or ".", place.shown, links=False)
+                except FileMissing:
+                    continue
+                with _closing(found) as descriptor:
+                    mode = stat.S_IMODE(os.fstat(descriptor).st_mode) if known == len(parts) else None
+                base = place.root.real.rstrip("/")
+                made = tuple(f"{base}/{'/'.join(parts[:count])}" for count in range(known + 1, len(parts)))
+                return OnDisk(mode=mode, missing_folders=made)
+        raise missing(place.shown)
+
+    def make_folders(self, path: str, expected: Place) -> None:
+        """Make the missing folders around a file that another program is about to write."""
+        place = self.checked_for_writing(path, expected)
+        with self._root_opened(place.root) as top:
+            os.close(self._made_directory(top, place.relative.rpartition("/")[0], path))
 
     def checked_for_writing(self, path: str, expected: Place | None = None) -> Place:
         root, relative = self._mapped(path)
@@ -266,7 +302,7 @@ class Workspace:
             yield descriptor
 
     def _opened(self, top: int, relative: str, path: str, *, links: bool = True) -> int:
-        with translated(path, self._outside(path)):
+        with translated(path, lambda: self._outside(path)):
             descriptor = open_beneath(top, relative, os.O_PATH, links=links)
         if self._hidden.covers(descriptor):
             os.close(descriptor)
@@ -280,15 +316,9 @@ class Workspace:
 
     def _real(self, top: int, root: Root, relative: str, path: str) -> str:
         """`relative` without links, from the longest part of it that exists."""
-        known, rest, found = relative, list[str](), -1
-        while found < 0:
-            try:
-                found = self._opened(top, known or ".", path)
-            except FileMissing:
-                known, _, name = known.rpartition("/")
-                rest.insert(0, name)
-                if name in ("", ".."):
-                    raise
+        parts = relative.split("/") if relative else []
+        found, known = self._longest_known(top, parts, path)
+        rest = parts[known:]
         with _closing(found) as descriptor:
             if rest:
                 self._refuse_dangling_link(descriptor, rest[0], path)
@@ -298,6 +328,26 @@ class Workspace:
         if gone or (real != root.real and not real.startswith(f"{base}/")):
             raise FileMissing(f"{printable(path)} was moved or removed while it was looked at.")
         return "/".join([part for part in real[len(base) :].split("/") if part] + rest)
+
+    def _longest_known(self, top: int, parts: Sequence[str], path: str) -> tuple[int, int]:
+        """The longest beginning of a path that exists, and how many names it has. It is found by halving, for a path
+        can have thousands of names."""
+        try:
+            return self._opened(top, "/".join(parts) or ".", path), len(parts)
+        except FileMissing:
+            if not parts:
+                raise
+        known, unknown = 0, len(parts)
+        while unknown - known > 1:
+            middle = (known + unknown) // 2
+            try:
+                os.close(self._opened(top, "/".join(parts[:middle]), path))
+                known = middle
+            except FileMissing:
+                unknown = middle
+        if ".." in parts[known:]:
+            raise missing(path)
+        return self._opened(top, "/".join(parts[:known]) or ".", path), known
 
     def _refuse_dangling_link(self, directory: int, name: str, path: str) -> None:
         """Nothing was found there, yet a link can be: writing through it, or over it, is never what was meant."""
@@ -347,9 +397,11 @@ def _check_spelling(path: str) -> None:
     if path == "~" or path.startswith("~/"):
         raise OutsideWorkspace("`~` is not expanded.", hint="Write the path from the session's folder, or in full.")
     try:
-        os.fsencode(path)
+        encoded = os.fsencode(path)
     except UnicodeEncodeError:
         raise FileRefused("The path contains half of a surrogate pair, which no file name can.") from None
+    if len(encoded) > MAX_PATH_BYTES or any(len(name) > MAX_NAME_BYTES for name in encoded.split(b"/")):
+        raise FileRefused("The path, or one name in it, is too long.")
 
 
 def _not_a_file(path: str, mode: int) -> FileRefused:
@@ -363,7 +415,7 @@ def _tidy(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _replacement(directory: int, name: str, path: str) -> Iterator[BinaryIO]:
+def _replacement(directory: int, name: str, path: str, mode: int | None) -> Iterator[BinaryIO]:
     """A new file beside `name` that is renamed to it at the end. The rename replaces a link, it never follows one."""
     previous = _existing(directory, name, path)
     temporary = f".makai-{secrets.token_hex(8)}.tmp"
@@ -375,6 +427,8 @@ def _replacement(directory: int, name: str, path: str) -> Iterator[BinaryIO]:
             file.flush()
             if previous is not None:
                 _inherit(descriptor, previous)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:

@@ -2,7 +2,9 @@
 
 A connection is unauthenticated until one of its requests showed a token. Unauthenticated connections have a cap of
 their own, and above it the oldest one of the peer with the most of them is closed, so that neither many silent
-connections nor one busy peer keep others out. Authenticated connections are closed only while they are idle.
+connections nor one busy peer keep others out. Connections that have just opened do not count against that cap: when
+hundreds of clients connect at once, their requests are still on the way. Authenticated connections are closed only
+while they are idle.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ _MIN_CONNECTIONS: Final = 8
 class ListenerLimits(msgspec.Struct, frozen=True, kw_only=True):
     unauthenticated: int = 256
     total: int = 1_280
+    burst_s: float = 1.0
+    """How long a new connection is given to send a request before it may be closed for another one; only `total`
+    bounds such connections."""
 
     def within(self, descriptors: int) -> ListenerLimits:
         """These limits for a process that may have so many descriptors: a quarter stays free for files, children and
@@ -37,6 +42,7 @@ class ListenerLimits(msgspec.Struct, frozen=True, kw_only=True):
         return ListenerLimits(
             unauthenticated=max(_MIN_CONNECTIONS, min(self.unauthenticated, share)),
             total=max(2 * _MIN_CONNECTIONS, min(self.total, descriptors - share)),
+            burst_s=self.burst_s,
         )
 
 
@@ -78,16 +84,19 @@ class ConnectionTable:
     def add(self, connection: OpenConnection) -> OpenConnection | None:
         """Add a new connection. Returns the one to close for it, which is the new one when all others are busy."""
         self._unauthenticated[connection] = None
-        if len(self._unauthenticated) > self.limits.unauthenticated or len(self) > self.limits.total:
+        if len(self) > self.limits.total:
             return self.victim()
+        if len(self._unauthenticated) > self.limits.unauthenticated:
+            oldest = self._oldest_of_largest_peer()
+            if connection.opened_at - oldest.opened_at >= self.limits.burst_s:
+                self.remove(oldest)
+                return oldest
         return None
 
     def victim(self) -> OpenConnection | None:
         """The connection that should go when there is no room; it is removed."""
         if len(self._unauthenticated) > 1:
-            peers = Counter(connection.peer for connection in self._unauthenticated)
-            most, _ = peers.most_common(1)[0]
-            found = next(connection for connection in self._unauthenticated if connection.peer == most)
+            found = self._oldest_of_largest_peer()
         else:
             idle = [connection for connection in self._authenticated if not connection.requests]
             newest = next(iter(self._unauthenticated), None)
@@ -97,6 +106,12 @@ class ConnectionTable:
             found = chosen
         self.remove(found)
         return found
+
+    def _oldest_of_largest_peer(self) -> OpenConnection:
+        """Of the unauthenticated ones; there is at least one."""
+        peers = Counter(connection.peer for connection in self._unauthenticated)
+        most, _ = peers.most_common(1)[0]
+        return next(connection for connection in self._unauthenticated if connection.peer == most)
 
     def authenticate(self, connection: OpenConnection) -> None:
         if self._unauthenticated.pop(connection, self) is None:

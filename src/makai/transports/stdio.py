@@ -48,11 +48,14 @@ def claim_stdio() -> tuple[int, int]:
 class StdioChannel:
     """A channel over two descriptors, which it owns and closes. Create it on a running event loop."""
 
-    def __init__(self, input: int, output: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, input: int, output: int, *, max_frame_bytes: int = MAX_FRAME_BYTES, already_read: bytes = b""
+    ) -> None:
+        """`already_read` is the beginning of the input, if another reader took it."""
         self.max_frame_bytes = max_frame_bytes
         # Both may be one terminal or socket. The first to come is the last to give its mode back.
         self._writer = PipeWriter(output)
-        self._reader = _LineReader(input, max_frame_bytes)
+        self._reader = _LineReader(input, max_frame_bytes, already_read)
 
     async def receive(self) -> bytes | Oversized | None:
         return await self._reader.receive()
@@ -74,7 +77,7 @@ class StdioChannel:
 class _LineReader:
     """Reads when the descriptor is readable, and pauses while too much is waiting to be received."""
 
-    def __init__(self, descriptor: int, max_line_bytes: int) -> None:
+    def __init__(self, descriptor: int, max_line_bytes: int, already_read: bytes = b"") -> None:
         self._descriptor = descriptor
         self._limit = max_line_bytes
         self._decoder = NDJSONDecoder(max_line_bytes)
@@ -86,6 +89,7 @@ class _LineReader:
         self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._was_blocking = os.get_blocking(descriptor)
+        self._keep(self._decoder.feed(already_read))
         self._pollable = not stat.S_ISREG(os.fstat(descriptor).st_mode) and self._resume()
 
     async def receive(self) -> bytes | Oversized | None:
@@ -134,18 +138,21 @@ class _LineReader:
             return
         except OSError:  # a terminal that went away
             data = b""
-        for line in self._decoder.feed(data) if data else self._decoder.close():
-            if isinstance(line, ParseError):
-                self._lines.append(Oversized(self._limit, self._decoder.skipped_start))
-            else:
-                self._lines.append(line)
-                self._held += len(line)
+        self._keep(self._decoder.feed(data) if data else self._decoder.close())
         if not data:
             self._end()
         elif self._held > BOUND_BYTES:
             self._pause()
         if self._lines:
             wake(self._waiter)
+
+    def _keep(self, lines: Sequence[bytes | ParseError]) -> None:
+        for line in lines:
+            if isinstance(line, ParseError):
+                self._lines.append(Oversized(self._limit, self._decoder.skipped_start))
+            else:
+                self._lines.append(line)
+                self._held += len(line)
 
     def _end(self) -> None:
         self._pause()

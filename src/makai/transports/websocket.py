@@ -48,9 +48,10 @@ async def serve_websocket(
     may_be_left_out: bool = False,
     max_frame_bytes: int = MAX_FRAME_BYTES,
     heartbeat_s: float = HEARTBEAT_S,
+    headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
     """Upgrade `request` and serve it; the response to return from its handler. `may_be_left_out`: a client that offers
-    no subprotocol at all is served too."""
+    no subprotocol at all is served too. `headers` are added to the answer to the upgrade."""
     socket = web.WebSocketResponse(
         protocols=(subprotocol,),
         timeout=CLOSE_DEADLINE_S,
@@ -63,6 +64,7 @@ async def serve_websocket(
         return _not_upgraded(f"Offer the WebSocket subprotocol {subprotocol}.")
     if not socket.can_prepare(request):
         return _not_upgraded("This is no WebSocket upgrade.")
+    socket.headers.update(headers or {})
     await socket.prepare(request)
     await serve_to_the_end(serve, _ServerChannel(request, socket, max_frame_bytes))
     return socket

@@ -6,7 +6,8 @@ type and value and echoed byte for byte. Messages are reported in the order they
 raises or ends the connection.
 
 Batches are refused, as ACP and MCP do: one error for the whole line. `$/cancel_request` is understood in both
-directions. Codex's app-server leaves out the `jsonrpc` member: `lenient` accepts that, and leaves it out as well.
+directions. Codex's app-server leaves out the `jsonrpc` member and knows no `$/cancel_request`: `lenient` accepts the
+first, leaves it out as well, and sends no cancels.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, ParseError, TransportError
 from makai.wire import strict_json
+from makai.wire.json_repair import carried
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -145,8 +147,10 @@ class JsonRpcPeer:
         return self._line(b'"method":' + strict_json.encode(method), b"params", params)
 
     def cancel(self, request_id: int) -> bytes | None:
-        """Ask the peer to stop a request made here; None when it is answered already. The answer still comes."""
-        return self.notify(CANCEL_METHOD, {"requestId": request_id}) if request_id in self._sent else None
+        """Ask the peer to stop a request made here; None when it is answered already, or the peer cannot be asked. The
+        answer still comes."""
+        is_asked = request_id in self._sent and not self._lenient
+        return self.notify(CANCEL_METHOD, {"requestId": request_id}) if is_asked else None
 
     def forget(self, request_id: int) -> None:
         """Stop waiting for the answer to a request made here; if it comes, it counts as stray."""
@@ -223,12 +227,27 @@ class JsonRpcPeer:
         return [Response(request_id, message.result)]
 
     def _refused_line(self, line: bytes, error: ParseError) -> list[RpcEvent]:
-        try:
-            strict_json.decode(line)
-        except ParseError:
-            return [self._malformed(PARSE_ERROR, error.message, _NULL)]
+        known = strict_json.readable_members(line)
+        if type(known.get("id")) is int and known["id"] in self._sent and "method" not in known:
+            # The answer to a request made here: text that is refused elsewhere is carried, because it is often that of
+            # a file or a command. What is no JSON ends the request, so that what waits for it does not hang.
+            if (readable := carried(line)) != line and _is_json(readable):
+                return self.receive(readable)
+            self.malformed += 1
+            self._sent.discard(known["id"])
+            return [ErrorResponse(known["id"], PARSE_ERROR, f"The answer cannot be read: {error.message}")]
+        if not _is_json(line):
+            return [self._malformed(PARSE_ERROR, error.message, self._readable_id(line))]
         what = "batches are not supported" if line.startswith(b"[") else "a message must be a JSON object"
         return [self._malformed(INVALID_REQUEST, what, _NULL)]
+
+    def _readable_id(self, line: bytes) -> bytes:
+        """The id of a request with text that is not taken here, such as a NUL or half a surrogate pair: its sender
+        would wait for its answer. `null` when the line is not a whole message."""
+        members = strict_json.readable_members(line) if line.endswith(b"}") else {}
+        raw_id = strict_json.encode(members.get("id"))
+        request_id = _id_of(msgspec.Raw(raw_id))
+        return _NULL if request_id is None or request_id in self._received or "method" not in members else raw_id
 
     def _refuse(self, message: _Message, why: str) -> Malformed:
         """Refuse a message that parsed. Notifications and responses get no answer."""
@@ -256,6 +275,14 @@ class JsonRpcPeer:
         member = b"" if value is None else b',"%s":%s' % (name, strict_json.encode(value))
         # A raw value may be spread over lines; in JSON, LF stands only between tokens.
         return (self._head + start + member + b"}").replace(b"\n", b" ") + b"\n"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        strict_json.decode(line)
+    except ParseError:
+        return False
+    return True
 
 
 def _id_of(raw: msgspec.Raw) -> RequestId | None:

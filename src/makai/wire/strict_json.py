@@ -31,6 +31,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from makai.core.errors import ParseError
+from makai.wire.json_repair import without_lone_surrogates
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 64
@@ -69,11 +70,23 @@ def decode_with(
     check(document, max_bytes=max_bytes, max_depth=max_depth)
     try:
         return decoder.decode(document)
+    except msgspec.ValidationError as error:
+        raise ParseError(str(error)) from None
     except msgspec.DecodeError as error:
-        raise ParseError(f"not valid JSON: {error}") from None
+        raise ParseError(f"not valid JSON: {reason_of(error, document)}") from None
     except RecursionError:
         # Only when the caller raised `max_depth` beyond what the interpreter's stack has left.
         raise ParseError("JSON is nested too deeply") from None
+
+
+def reason_of(error: Exception, document: bytes | str) -> str:
+    """Why decoding failed, for the writer of the document: msgspec calls many lone surrogates a truncated input."""
+    with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        given = document if isinstance(document, bytes) else document.encode()
+        if (mended := without_lone_surrogates(given)) != given:
+            _ANY_VALUE.decode(mended)
+            return "a string has a lone surrogate (one of \\ud800 to \\udfff without its other half)"
+    return str(error)
 
 
 def check(document: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from makai.providers import failure
+from makai.providers import retries
 
 
 @pytest.fixture(autouse=True, scope="module")
 def no_waiting_between_attempts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failure, "FIRST_DELAY_S", 0.0)
+        patch.setattr(retries, "FIRST_DELAY_S", 0.0)
         yield

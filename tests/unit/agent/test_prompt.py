@@ -25,6 +25,19 @@ def test_without_project_files_it_is_the_base_and_the_place(tmp_path: Path) -> N
     assert system_prompt(tmp_path) == f"{BASE_PROMPT}\n\nThe working directory is {tmp_path}."
 
 
+def test_the_users_own_instructions_hold_for_every_project(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    without = system_prompt(tmp_path, user_home=home, hidden=(home,), base="Base.")
+    (home / "AGENTS.md").write_text("Speak plainly.\n" + "x" * MAX_FILE_BYTES)
+    prompt = system_prompt(tmp_path, user_home=home, hidden=(home,), base="Base.")
+
+    assert without == f"Base.\n\nThe working directory is {tmp_path}."
+    own = "Speak plainly.\n" + "x" * (MAX_FILE_BYTES - len("Speak plainly.\n"))
+    head = "These are the user's own instructions, for every project:"
+    assert prompt == f"Base.\n\n{head}\n\n{own}\n\nThe working directory is {tmp_path}."
+
+
 def test_files_of_the_whole_repository_are_quoted_the_most_specific_last(project: Path) -> None:
     (project / "AGENTS.md").write_text("Use tabs.\n")
     (project / "CLAUDE.md").write_text("Not read: AGENTS.md is there.")

@@ -8,8 +8,9 @@ import pytest
 from support.agent import FakeTool, called, finished, result_texts, run, text, turn, warning
 
 from makai.agent.settings import AgentOutcome
-from makai.core.errors import InvalidRequest
-from makai.core.session_events import ToolCalled, ToolStarted
+from makai.agent.tool_calls import MAX_REFUSED_REPEATS
+from makai.core.errors import InvalidRequest, ProviderError
+from makai.core.session_events import ToolCalled, ToolFinished, ToolStarted
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}'
@@ -148,3 +149,39 @@ async def test_another_call_in_between_makes_a_call_new() -> None:
     await run(script, tool)
 
     assert len(tool.ran) == 5
+
+
+@pytest.mark.parametrize(("call", "runs"), [('tool: look {"path": "a"}', 2), ('tool: sing {"path": "a"}', 0)])
+async def test_a_run_ends_when_its_model_repeats_a_refused_call_without_end(call: str, runs: int) -> None:
+    tool = FakeTool("look")
+    outcome, host, requests = await run(call, tool)  # the last answer of a script repeats
+
+    name, times = call.split()[1], 2 + MAX_REFUSED_REPEATS
+    assert isinstance(outcome.error, ProviderError)
+    error = (outcome.error.code, outcome.error.provider_id)
+    assert (outcome.stop_reason, error) == ("error", ("provider_error", "scripted"))
+    assert outcome.error.message == (
+        f'scripted-model is stuck. It called {name} {times} times with the same arguments: {{"path": "a"}}'
+    )
+    assert outcome.error.hint == "Say in other words what to do, or change the model."
+    assert (len(requests), len(tool.ran)) == (times, runs)
+    ended = [fact for fact in host.facts if isinstance(fact, ToolFinished)]
+    assert [fact.is_error for fact in ended] == [False] * runs + [True] * (times - runs)
+    assert host.facts[-1] == ended[-1]
+
+
+async def test_many_same_calls_in_one_answer_all_get_their_results_before_the_run_ends() -> None:
+    tool = FakeTool("look")
+    outcome, host, requests = await run("\n".join(["tool: look {}"] * 20), tool)
+
+    assert (outcome.stop_reason, len(requests), len(tool.ran)) == ("error", 1, 2)
+    assert len([fact for fact in host.facts if isinstance(fact, ToolFinished)]) == 20
+
+
+async def test_a_model_that_comes_to_its_senses_is_not_ended() -> None:
+    tool = FakeTool("look")
+    again = ["tool: look {}"] * (1 + MAX_REFUSED_REPEATS)
+    script = "\n---\n".join([*again, 'tool: look {"other": 1}', *again, "say: Done"])
+    outcome, _, _ = await run(script, tool)
+
+    assert outcome == AgentOutcome(stop_reason="end_turn")

@@ -13,7 +13,7 @@ from makai.agent.tool_calls import ToolCalls
 from makai.agent.turn import SilenceWatch, answer_of
 from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.errors import AuthRequired, MakaiError, ProviderError
+from makai.core.errors import AuthRequired, MakaiError, ProviderError, SessionRefused
 from makai.core.messages import AssistantMessage, Message, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
@@ -322,3 +322,20 @@ async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent(
 
     mended = (*past[:2], result(lost, "look", NO_RESULT, is_error=True), *past[2:])
     assert requests[0].context.messages == mended
+
+
+async def test_words_that_the_user_takes_back_while_they_are_read_do_not_reach_the_model() -> None:
+    class Session(FakeHost):
+        async def emit(self, event: ev.SessionEvent) -> None:
+            if isinstance(event, ev.UserInput) and event.input_id == "taken back":
+                raise SessionRefused("INPUT_NOT_WAITING", "Taken back.")
+            await super().emit(event)
+
+    words = [ev.UserInput(input_id=name, content=name) for name in ("taken back", "kept")]
+    host = Session(steering=[[], words[:1], words, [], words[:1]])
+    outcome, _, requests = await run("tool: look {}\n---\nsay: done\n---\nsay: more", FakeTool("look"), host=host)
+
+    read = [message.content for message in requests[-1].context.messages if isinstance(message, UserMessage)]
+    assert (read, len(requests)) == (["Hi", "kept"], 3)
+    assert [fact.content for fact in host.facts if isinstance(fact, ev.UserInput)] == ["kept"]
+    assert outcome == AgentOutcome(stop_reason="end_turn")

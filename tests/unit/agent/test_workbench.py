@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.orphan_trials import Silent, processes_with
+from support.orphan_trials import Silent, processes_with, unique_mark
 from support.plain_mcp import PYTHON, SERVER
 
 from makai.agent.project_trust import digest_of, trusted_content
@@ -157,6 +157,16 @@ async def test_a_project_that_is_not_trusted_settles_nothing_and_starts_nothing(
     assert not mark.exists()
 
 
+async def test_a_server_that_hangs_at_its_start_is_waited_for_once(repo: Path) -> None:
+    writes(repo, ".mcp.json", servers(hung=[PYTHON, "-c", "import time; time.sleep(600)"]))
+    async with Workbench(spec(repo, trusted=True, sandbox="full-access")) as bench:
+        await bench.ready(0.0)
+        async with asyncio.timeout(WITHIN_S):
+            await bench.ready(3_600.0)
+            assert await bench.prompts(awaited=()) == []
+        assert [server.state for server in bench.servers] == ["connecting"]
+
+
 @pytest.mark.parametrize("was_there", [True, False])
 async def test_what_changed_since_a_project_was_trusted_settles_nothing_and_starts_nothing(
     repo: Path, was_there: bool
@@ -194,7 +204,7 @@ async def test_rules_of_a_project_count_no_longer_when_they_change_during_a_sess
     [
         ("home/config.toml", "[permissions]\nallow = ['Read(../x)']", r"home/config.toml: permission rule 'Read\(../x"),
         ("home/config.toml", "[permissions", "config.toml is not valid TOML"),
-        ("repo/.makai/config.toml", "[permissions]\ndeny = 'x'", "^.makai/config.toml: "),
+        ("repo/.makai/config.toml", "[permissions]\ndeny = 'x'", "^.makai/config.toml, line 2: "),
         ("repo/.makai/config.toml", "[providers.x]\nbase_url = 'https://a.example'", "unknown field `providers`"),
         ("repo/.makai/config.toml", "\udcff", "is not UTF-8"),
     ],
@@ -246,8 +256,9 @@ async def test_the_prompt_quotes_the_project_and_says_what_commands_may(repo: Pa
 async def test_a_command_that_runs_unasked_is_read_only_and_runs_no_program_of_the_project(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes(repo, "bin/ls", "#!/bin/sh\necho planted\n")
-    (repo / "bin/ls").chmod(0o755)
+    for name in ("ls", "bash"):
+        writes(repo, f"bin/{name}", "#!/bin/sh\necho planted\n")
+        (repo / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo}/bin", prepend=":")
     async with Workbench(spec(repo)) as bench:
         bench.looking.add(Silent.call_id)
@@ -386,7 +397,7 @@ async def test_a_broken_list_of_servers_is_told_and_costs_nothing_else(repo: Pat
 
 
 async def test_leaving_while_servers_start_leaves_no_process(repo: Path) -> None:
-    mark = f"makai-mark-{os.getpid()}"
+    mark = unique_mark()
     writes(repo.parent / "home", "mcp.json", servers(slow=["/bin/sh", "-c", f"trap '' TERM; : {mark}; sleep 600"]))
     for turns in range(0, 200, 40):
         async with Workbench(spec(repo)):

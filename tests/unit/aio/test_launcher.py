@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -28,9 +28,9 @@ def greet(arguments: Sequence[str]) -> int:
     return 7
 
 
-def limited(arguments: Sequence[str]) -> Wrapped:
+def limited(arguments: Sequence[str], env: Mapping[str, str]) -> Wrapped:
     resource.setrlimit(resource.RLIMIT_NOFILE, (77, 77))
-    return Wrapped(arguments)
+    return Wrapped(arguments, {"CHANGED": env.get("GIVEN", "")})
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def test_nothing_is_left_of_a_launcher_that_was_closed_or_killed(launcher: Launc
         assert left == set()
 
 
-def test_a_wrapper_changes_the_process_that_the_program_is_started_from(module: Path, tmp_path: Path) -> None:
+def test_a_wrapper_changes_what_the_program_is_started_from_and_with(module: Path, tmp_path: Path) -> None:
     with closing(Launcher(wrappers={"limited": "greeting:limited"})) as launcher:
         done = launcher.run(
-            ["limited", "/bin/sh", "-c", "ulimit -n; echo $GIVEN"], env={"GIVEN": "x"}, timeout_s=WITHIN_S
+            ["limited", "/bin/sh", "-c", "ulimit -n; echo $GIVEN $CHANGED"], env={"GIVEN": "x"}, timeout_s=WITHIN_S
         )
         other = launcher.run(["/bin/sh", "-c", "ulimit -n"], env={}, timeout_s=WITHIN_S)
         missing = launcher.run(["limited", "/no/such/program"], env={}, timeout_s=WITHIN_S)

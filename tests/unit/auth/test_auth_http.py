@@ -78,6 +78,26 @@ def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeypatch: 
     ] == [None] * 4
 
 
+@pytest.mark.parametrize(
+    ("environ", "proxy"),
+    [
+        ({"HTTPS_PROXY": "http://callers.example:1"}, "http://callers.example:1"),
+        ({"HTTPS_PROXY": "http://upper.example:1", "https_proxy": "http://lower.example:1"}, "http://lower.example:1"),
+        ({"HTTPS_PROXY": "http://callers.example:1", "NO_PROXY": "sso.example"}, None),
+        ({"HTTPS_PROXY": "http://callers.example:1", "no_proxy": "*"}, None),
+        ({"HTTP_PROXY": "http://callers.example:1", "https_proxy": ""}, None),
+        ({}, None),
+    ],
+)
+def test_the_proxy_of_a_caller_replaces_that_of_this_process(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], proxy: str | None
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://owners.example:3128")
+
+    assert proxy_for("https://sso.example/token", environ) == proxy
+    assert proxy_for("https://127.0.0.1/", environ) is None
+
+
 async def test_a_closed_client_opens_again() -> None:
     async with upstream(says({})) as server:
         http = AuthHttp()

@@ -9,7 +9,7 @@ import pytest
 
 from makai.cli.approval_keys import DENY_KEY, GRANT_KEYS, Widths, answer_in, key_lines, offered_keys
 from makai.core.confinement import OfferedGrant
-from makai.core.session_events import ApprovalRequested
+from makai.core.session_events import ApprovalOption, ApprovalRequested
 
 NONE = Widths(())
 ONE = Widths((OfferedGrant(rule="Bash(make:*)", label="make"),))
@@ -45,6 +45,17 @@ def test_a_line_is_an_answer_only_as_a_whole(line: str, answer: str | None) -> N
 def test_a_question_takes_only_what_it_offers() -> None:
     assert [answer_in(key, NONE, is_long=False) for key in "ysanv"] == ["once", None, None, "deny", None]
     assert (offered_keys(NONE, is_long=False), offered_keys(ONE, is_long=True)) == ("yne", "ynevsa")
+
+
+def test_another_agents_own_wider_permission_is_offered_in_its_words_for_the_session() -> None:
+    once = ApprovalOption(id="1", label="Yes", kind="allow_once")
+    wider = ApprovalOption(id="2", label="Yes, and \u202edo not ask", kind="allow_always")
+    asked = ApprovalRequested(call_id="c", name="Bash", arguments_json="{}", digest="d", options=(once, wider))
+    widths = Widths.of(asked)
+
+    assert key_lines(widths, is_long=False)[1:] == [[("s", "allow for this session: Yes, and \\u202edo not ask")]]
+    assert [answer_in(key, widths, is_long=False) for key in "ysa"] == ["once", "session", None]
+    assert widths.rule == ""
 
 
 def test_a_digit_chooses_the_rule_that_is_saved_and_rules_are_shown_with_nothing_hidden() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -87,6 +88,8 @@ class Answers(LineReader):
         self, *, hidden: bool = False, escape: bool = False, prompt: Callable[[], None] | None = None
     ) -> str | None:
         self.hidden.append(hidden)
+        if prompt is not None:
+            prompt()
         return next(self._lines, None)
 
 
@@ -262,6 +265,29 @@ def test_only_web_pages_are_opened(url: str) -> None:
     assert browser.open_page(url) is False
 
 
+def test_no_browser_of_the_current_folder_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, bin_folder = tmp_path / "project", tmp_path / "bin"
+    os.mkfifo(tmp_path / "opened")
+    for folder in (project, bin_folder):
+        folder.mkdir()
+        # The others may be tried too, when the first has ended already: they must not wait for a reader.
+        for name, does in (
+            ("xdg-open", f'echo "$0 $1" > {tmp_path}/opened'),
+            ("xdg-settings", ""),
+            ("x-www-browser", ""),
+        ):
+            (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+            (folder / name).chmod(0o755)
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("BROWSER", raising=False)
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setenv("PATH", f"{project}:.:{bin_folder}")
+
+    assert browser.open_page("https://acme.example/")
+
+    assert (tmp_path / "opened").read_text() == f"{bin_folder}/xdg-open https://acme.example/\n"
+
+
 def test_the_status_in_words() -> None:
     expiring = AccountStatus(
         name="work", auth_status="authenticated", is_default=True, label="a@b.c", expires_at_ms=NOW_MS + 59 * MINUTE_MS
@@ -274,9 +300,10 @@ def test_the_status_in_words() -> None:
     )
     expired = ProviderStatus(id="dusty", name="", auth_status="expired", source="login", accounts=(over,))
     own = ProviderStatus(id="ollama", name="", auth_status="authenticated")
+    stopped = ProviderStatus(id="vllm", name="", auth_status="unknown")
     left = ProviderStatus(id="nimbus", name="", auth_status="login_required")
 
-    assert status_text([ACME, several, expired, own, left], NOW_MS) == [
+    assert status_text([ACME, several, expired, own, stopped, left], NOW_MS) == [
         "PROVIDER     STATUS         FROM",
         "acme         authenticated  ACME_KEY",
         "umbra        authenticated  login",
@@ -287,6 +314,8 @@ def test_the_status_in_words() -> None:
         "  * default                 expired",
         "",
         "No login needed: ollama",
+        "",
+        "Not running: vllm",
         "",
         "Not logged in: nimbus",
         "Log in with: makai auth login PROVIDER",

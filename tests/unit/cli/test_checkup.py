@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import time
@@ -17,7 +18,9 @@ from support.upstream import answers, upstream
 from makai.catalog.vendor_table import builtin_vendors
 from makai.cli import checkup
 from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, SandboxCheck, check_home, checkup_text, next_steps
+from makai.cli.machine_checks import MachineCheck
 from makai.cli.provider_access import ProviderAccess, Reachability, access_of, reach_all
+from makai.harness.acp.known_agents import OfferedAgent, known_agents
 
 
 def provider(id: str, status: str = "", *, reach: Reachability | None = None, **more: Any) -> ProviderCheck:
@@ -83,10 +86,43 @@ def test_a_healthy_machine_in_words() -> None:
     ]
 
 
+def test_other_agents_are_listed_with_where_they_are_or_how_to_install_them() -> None:
+    gemini = OfferedAgent(name="gemini", harness="acp:gemini", title="Gemini CLI", program="/bin/gemini", install="npm")
+    codex = OfferedAgent(name="codex", harness="acp:codex", title="Codex", program="", install="npm install -g codex")
+    mine = OfferedAgent(name="mine", harness="acp:mine", title="Mine", program="", install="")
+    text = checkup_text(msgspec.structs.replace(HEALTHY, agents=(gemini, codex, mine)))
+
+    start = text.index("Other agents, for `makai -a NAME` and the page")
+    assert text[start + 1 : start + 4] == [
+        "ok gemini      Gemini CLI, /bin/gemini",
+        "-- codex       Codex, not installed: npm install -g codex",
+        "-- mine        Mine, not installed",
+    ]
+
+
+def test_long_names_of_agents_do_not_break_the_column() -> None:
+    names = ("claude-agent-acp", "amp")
+    agents = tuple(OfferedAgent(name=each, harness=each, title="It", program="", install="npm") for each in names)
+    text = checkup_text(msgspec.structs.replace(HEALTHY, agents=agents))
+
+    start = text.index("Other agents, for `makai -a NAME` and the page")
+    assert text[start + 1 : start + 3] == [
+        "-- claude-agent-acp It, not installed: npm",
+        "-- amp              It, not installed: npm",
+    ]
+
+
+def test_a_text_of_several_lines_stays_in_its_column() -> None:
+    check = MachineCheck(name="MCP", state="good", text="a: ready\nb: ready")
+    lines = checkup_text(msgspec.structs.replace(HEALTHY, checks=(check,)))
+
+    assert "ok MCP         a: ready\n               b: ready" in lines
+
+
 def test_a_naked_machine_is_told_two_ways_to_a_model() -> None:
     assert next_steps(NAKED) == [
         "pip install 'makai[local]'      to run a model on this machine",
-        "makai models pull smollm2       a small model for this machine (92 MB, no account needed)",
+        "makai models pull smollm2       a small model for this machine (93 MB, no account needed)",
         "makai auth login anthropic      or another provider above, for a capable model",
     ]
 
@@ -132,6 +168,13 @@ def test_a_home_that_is_open_to_others_is_a_problem(tmp_path: Path, mode: int, p
     found = check_home(tmp_path)
 
     assert (found.exists, found.mode, found.problem.partition(":")[0]) == (True, f"{mode:04o}", problem)
+
+
+def test_a_home_that_the_user_may_not_use_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o500)
+    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # root may write everywhere
+
+    assert check_home(tmp_path).problem == f"you may not read or write it: chmod 700 {tmp_path}"
 
 
 def test_a_home_that_is_missing_or_a_file_is_said(tmp_path: Path) -> None:
@@ -196,6 +239,7 @@ async def test_offline_tries_only_this_machine(tmp_path: Path) -> None:
     environ = {"MAKAI_HOME": str(tmp_path), "ANTHROPIC_API_KEY": "secret-value", "OLLAMA_HOST": "127.0.0.1:9"}
     found = await checkup.examine(environ, offline=True)
 
+    assert {one.name for one in found.agents} == known_agents().keys() - {"makai", "stub"}
     reached = {one.access.provider: one.reach for one in found.providers}
     assert reached["anthropic"] is None
     assert reached["ollama"] == Reachability(problem="connection refused")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -128,6 +130,61 @@ def test_a_failure_ends_the_line_of_the_answer_first(capsys: pytest.CaptureFixtu
     output.failed(MakaiError("It broke.", hint="Try again."))
 
     assert capsys.readouterr() == ("Hel\n", "makai: It broke.\n       Try again.\n")
+
+
+def waits(seconds: int | None, how: str) -> ev.Notice:
+    wait_ms = None if seconds is None else seconds * 1000
+    return ev.Notice(level="info", code="rate_limited", message=f"Busy. {how}", notice_id="w", wait_ms=wait_ms)
+
+
+WAITS = (waits(2, "Attempt 2 follows."), waits(30, "Attempt 3 follows."), waits(60, "Attempt 4 follows."))
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_script_gets_one_line_about_all_waits_of_a_request(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = OUTPUTS[kind]()
+    for event in logged(*WAITS, waits(None, "Attempt 4 was answered, after 1 min 32 s.")):
+        output.event(event)
+
+    assert capsys.readouterr() == ("", "makai: Waiting 30 s: Busy. Attempt 3 follows.\n")
+
+
+def test_a_stream_of_json_has_every_wait_with_its_length(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output = OUTPUTS["stream-json"]()
+    for event in logged(*WAITS, waits(None, "Done.")):
+        output.event(event)
+
+    told = lines(capsysbinary)
+    assert [(each["notice_id"], each.get("wait_ms")) for each in told] == [
+        *(("w", wait_ms) for wait_ms in (2_000, 30_000, 60_000, None))
+    ]
+
+
+async def test_a_terminal_counts_a_wait_down_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    loop = asyncio.get_running_loop()
+    output, started = OUTPUTS["text"](), loop.time()
+    timers: list[Callable[[], object]] = []
+
+    def call_later(delay: float, callback: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
+        timers.append(lambda: callback(*arguments))
+        return asyncio.TimerHandle(0.0, callback, arguments, loop)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    monkeypatch.setattr(loop, "time", lambda: started)
+    output.event(logged(waits(30, "Attempt 2 follows."))[0])
+    monkeypatch.setattr(loop, "time", lambda: started + 11.5)
+    timers.pop()()
+    output.event(logged(waits(None, "Attempt 2 was answered."))[0])
+
+    assert capsys.readouterr().err == (
+        "\r\x1b[KWaiting 30 s: Busy. Attempt 2 follows.  (Ctrl-C stops)"
+        "\r\x1b[KWaiting 19 s: Busy. Attempt 2 follows.  (Ctrl-C stops)"
+        "\r\x1b[KBusy. Attempt 2 was answered.\n"
+    )
 
 
 def test_a_denied_call_is_told_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,14 @@ from click.testing import CliRunner
 from makai.cli.console import ModeType
 from makai.cli.run import command
 from makai.cli.run_request import folder_from, options_from, rules_from, split_rules
+from makai.cli.session_options import Seconds
 from makai.core.errors import InvalidRequest
 from makai.core.request import StreamOptions
+
+
+@pytest.mark.parametrize(("word", "seconds"), [("4s", 4), ("2m", 120), ("1.5h", 5400), ("0", 0), ("90", 90)])
+def test_a_duration_may_have_a_unit(word: str, seconds: float) -> None:
+    assert Seconds(0, 86_400).convert(word, None, None) == seconds
 
 
 @pytest.mark.parametrize(

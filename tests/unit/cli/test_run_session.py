@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.acp_agent import AGENT_COMMAND
 
 from makai.cli import run_session
 from makai.cli.line_reader import LineReader
 from makai.cli.run_output import RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
 from makai.cli.run_session import run_in_session
+from makai.cli.session_selection import shown_agent
 from makai.core import session_events as ev
 from makai.core.errors import MakaiError
 from makai.core.request import StreamOptions, ToolDefinition
@@ -239,7 +241,7 @@ async def test_without_a_person_a_call_is_denied_at_once_and_the_model_is_told_h
     assert [(event.decision, event.by, event.reason) for event in decided] == [("deny_continue", "run", reason)]
     assert reason == (
         "This needs an approval, and `makai run` has no terminal to ask on. "
-        "Allow it with --allowed-tools 'Edit(./new.txt)', or another --permission-mode."
+        "Allow it with --allowed-tools 'Edit(./new.txt)'."
     )
     assert list(here.folder.iterdir()) == []
 
@@ -273,6 +275,20 @@ async def test_no_tools_in_a_session_that_has_some_counts_for_this_run_only(tmp_
     assert state.run is not None
     assert state.run.terms.options.tool_choice is not None
     assert (state.run.terms.options.tool_choice.mode, state.terms.tools) == ("none", (tool,))
+
+
+async def test_tool_servers_are_those_of_a_new_session_and_replace_those_of_an_old_one(tmp_path: Path) -> None:
+    named: list[tuple[str, ...]] = []
+    async with place(tmp_path, "say: ok") as here:
+        await here.run(tool_servers=("desk",))
+        (session,) = await here.sessions.dispatch(ListSessions())
+        for servers in ((), ("desk", "lab")):
+            await here.run(resume=session.session_id, model=None, tool_servers=servers)
+            named.append((await here.sessions.dispatch(GetState(session.session_id))).terms.tool_servers)
+        code, kept = await here.run(resume=session.session_id, model=None, tool_servers=("a__b",))
+
+    assert named == [("desk",), ("desk", "lab")]
+    assert (code, kept.errors[0][0].code) == (2, "invalid_request")
 
 
 async def test_ctrl_c_aborts_the_run_and_waits_for_its_settlement(tmp_path: Path) -> None:
@@ -379,3 +395,17 @@ async def test_a_question_that_is_decided_elsewhere_is_taken_back(
 
     assert (code, kept.outcomes[0].text) == (0, "Done.")
     assert "(decided by another client)" in capsys.readouterr().err
+
+
+async def test_another_agent_answers_in_a_session_of_its_own_and_goes_on_there(tmp_path: Path) -> None:
+    async with place(tmp_path, "say: not me") as here:
+        code, first = await here.run("say Hello", agent=AGENT_COMMAND, model=None)
+        (summary,) = await here.sessions.dispatch(ListSessions())
+        again, second = await here.run("say Bye", continue_newest=True, model=None)
+        refused, third = await here.run("Hi", agent="no-such-agent", model=None)
+
+    assert (code, first.outcomes[0].text, again, second.outcomes[0].text) == (0, "Hello", 0, "Bye")
+    assert (summary.harness, summary.model_ref) == (AGENT_COMMAND, "")
+    assert shown_agent(summary) == AGENT_COMMAND.removeprefix("acp:")
+    assert refused == 2
+    assert "There is no agent or program 'no-such-agent'." in str(third.errors[0][0])

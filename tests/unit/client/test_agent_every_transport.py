@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from support.sdk import DEADLINE_S, KINDS, SCENARIO, failure_of, serving
+from support.upstream import answers, upstream
 
 import makai
 
@@ -166,6 +168,15 @@ async def test_a_named_session_that_does_not_exist_is_begun_under_its_name(clien
     assert (response.session_id, response.text) == (named, "Water.")
 
 
+async def test_a_session_with_a_name_says_which_id_it_has_elsewhere(client: makai.MakaiClient) -> None:
+    await client.agent.run(model_ref=SCENARIO, messages="Hi", tools=[LOOK], options={"session_id": "my session"})
+
+    named = await client.agent.status("my session")
+    assert named.log_id == "41e99ed8-4e00-5817-9e88-1b804cf63cdb"
+    elsewhere = await client.agent.status(named.log_id)
+    assert elsewhere == msgspec.structs.replace(named, session_id=named.log_id, log_id=None)
+
+
 @pytest.mark.req("MK-AGENT-011", "MK-SDK-026")
 async def test_a_failing_run_is_one_error_event_or_one_exception(client: makai.MakaiClient) -> None:
     events = [event async for event in client.agent.stream(model_ref=SCENARIO, messages="forbidden")]
@@ -185,6 +196,14 @@ async def test_a_refused_run_raises_and_yields_nothing(client: makai.MakaiClient
     with pytest.raises(makai.MakaiStreamError, match="model not found"):
         await anext(stream)
     assert [event async for event in stream] == []
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "system", "content": "Be brief."}]])
+async def test_a_run_without_words_of_the_user_says_what_is_missing(
+    client: makai.MakaiClient, messages: list[dict[str, str]]
+) -> None:
+    with pytest.raises(makai.MakaiStreamError, match="a user message is missing"):
+        await client.agent.run(model_ref=SCENARIO, messages=messages)
 
 
 @pytest.mark.req("MK-SDK-036")
@@ -289,6 +308,55 @@ async def test_the_caller_is_asked_for_permission(
     assert (folder / "a.txt").exists() == isinstance(decision, makai.Allow)
 
 
+async def test_undo_does_what_its_preview_said_and_redo_takes_it_back(
+    client: makai.MakaiClient, tmp_path: Path
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    file = folder / "a.txt"
+    file.write_text("before\n")
+    run = await client.agent.run(
+        model_ref=SCENARIO,
+        messages="write",
+        builtin_tools=True,
+        cwd=str(folder),
+        mode="accept_edits",
+        options={"max_turns": 1},
+    )
+    session_id = run.session_id or ""
+
+    assert await client.agent.diff(session_id) == (makai.FileChange(path=str(file), old_text="before\n", new_text="A"),)
+    plan = await client.agent.undo(session_id, preview=True)
+    restored = (makai.FileRestore(path=str(file), kind="change", added=1, removed=1),)
+    assert (plan.restored, plan.direction, plan.text, plan.files) == (False, "undo", "write", restored)
+    assert file.read_text() == "A"
+    refused = await failure_of(client.agent.undo(session_id, plan_id="another"), makai.MakaiStreamError)
+    assert (refused.kind, file.read_text()) == ("unknown", "A")
+
+    assert await client.agent.undo(session_id, plan_id=plan.plan_id) == msgspec.structs.replace(plan, restored=True)
+    assert (file.read_text(), await client.agent.diff(session_id)) == ("before\n", ())
+    assert (await client.agent.redo(session_id)).files == restored
+    assert file.read_text() == "A"
+
+    file.write_text("by hand")
+    changed = await client.agent.undo(session_id, preview=True)
+    assert [file.refusal for file in changed.files] == ["it was changed since"]
+    assert changed.is_refused
+    await failure_of(client.agent.undo(session_id), makai.MakaiStreamError, match="it was changed since")
+    assert file.read_text() == "by hand"
+
+
+async def test_undo_is_refused_without_changes_and_of_no_session(client: makai.MakaiClient, tmp_path: Path) -> None:
+    run = await client.agent.run(model_ref=SCENARIO, messages="Hi", options={"max_turns": 1}, tools=[LOOK])
+
+    await failure_of(client.agent.undo(run.session_id or ""), makai.MakaiStreamError, match="no folder")
+    unknown = await failure_of(client.agent.diff(str(uuid4())), makai.MakaiStreamError)
+    assert unknown.code == "session_not_found"
+    wrong = await failure_of(client.agent.redo(run.session_id or "", count=0), makai.MakaiError)
+    assert wrong.code == "invalid_request"
+    assert (await client.agent.status(run.session_id or "")).status == "idle"
+
+
 @pytest.mark.req("MK-AGENT-014", "MK-SDK-028", "MK-SDK-038")
 async def test_one_client_logs_in_lists_picks_asks_and_runs(client: makai.MakaiClient) -> None:
     """No line of this knows the provider: everything is what the server listed."""
@@ -336,3 +404,32 @@ async def test_runs_of_several_sessions_go_on_at_once(client: makai.MakaiClient)
         return (await client.agent.run(model_ref=SCENARIO, messages=f"I am {number}", tools=tools)).session_id
 
     assert len(set(await asyncio.gather(*map(ask, range(8))))) == 8
+
+
+RESPONSE = b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n'
+
+
+@pytest.mark.req("MK-PROV-005")
+@pytest.mark.parametrize("kind", ["in_process", "websocket"])
+async def test_every_call_tells_which_options_the_vendor_does_not_take(kind: str, tmp_path: Path) -> None:
+    environ = {"MAKAI_HOME": str(tmp_path), "HOME": str(tmp_path), "OPENAI_API_KEY": "k"}
+    asked: dict[str, Any] = {
+        "model_ref": "openai/openai-responses@gpt-5.1",
+        "messages": "Hi",
+        "options": {"temperature": 0.1, "stop": ["X"]},
+    }
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        upstream(answers(RESPONSE)) as vendor,
+        serving(kind, environ | {"OPENAI_BASE_URL": vendor.url}) as options,
+        makai.create_makai_client(options) as client,
+    ):
+        streams = client.provider.stream(**asked), client.agent.stream(**asked)
+        for stream in streams:
+            async for _ in stream:
+                pass
+        responses: list[Any] = [await client.provider.complete(**asked), await client.agent.run(**asked)]
+
+    warning = "openai does not take `temperature`, `stop` for gpt-5.1 in this request: it was sent without."
+    responses += [stream.response for stream in streams]
+    assert [response.warnings for response in responses] == [(warning,)] * 4

@@ -472,3 +472,36 @@ async def test_a_lost_connection_is_a_typed_error_and_the_session_goes_on(tmp_pa
 
 async def _never(arguments: dict[str, Any]) -> None:
     await asyncio.Event().wait()
+
+
+async def test_another_agent_is_named_in_the_start_and_needs_no_model(stage: Stage) -> None:
+    run = stage.client.agent.run(agent="gemini", messages="Hi", cwd="/work", options={"session_id": stage.session_id})
+    task = asyncio.create_task(run)
+    start = await stage.server.expect("agent_start")
+    assert start["payload"] == {"agent": "gemini", "cwd": "/work", "resume": True}
+    await stage.start(start)
+    await stage.settle(await stage.message(), task)
+    with pytest.raises(makai.MakaiError, match="model_ref is missing"):
+        await stage.client.agent.run(messages="Hi")
+
+
+@pytest.mark.req("MK-SDK-029")
+async def test_a_message_that_needs_a_login_is_sent_again_in_the_session_that_was_begun_for_it() -> None:
+    channel, server = fake_server()
+    auth = makai.AuthOptions(auth_retry_policy="auto_once")
+    async with asyncio.timeout(DEADLINE_S), makai.connect(channel=channel, auth=auth) as client:
+        stage = Stage(client, server)
+        task = asyncio.create_task(client.agent.run(model_ref="m", messages="Hi"))
+        begun = await server.expect("agent_start")
+        stage.session_id = begun["session_id"]
+        await stage.start(begun)
+        await server.nack(await server.expect("agent_message"), "auth_required", provider_id="acme")
+        await stage.let_go()
+        login = await server.accept("auth_login_start")
+        result = {"flow_id": login["stream_id"], "provider_id": "acme", "status": "success"}
+        await server.say(login, "auth_login_result", result)
+        again = await stage.start()
+        await stage.settle(await stage.message(), task)
+
+    assert (begun["payload"].get("resume", False), again["payload"]["resume"]) == (False, True)
+    assert again["session_id"] == begun["session_id"]

@@ -45,7 +45,7 @@ OPTIONS = {"temperature": 0.5, "auth_retry_policy": "auto_once"}
 
 
 def agent_request(**fields: Any) -> makai.AgentRunRequest:
-    return run_request_of(None, fields)  # type: ignore[arg-type]  # what callers write is not always typed
+    return run_request_of(None, fields)  # what callers write is not always typed
 
 
 @pytest.mark.req("MK-SDK-002")

@@ -34,6 +34,12 @@ def test_an_empty_file_is_an_empty_config() -> None:
         ("colour = 1", "colour"),
         ("[providers.x]\nname = 'X'", "base_url"),
         ("[providers.x]\nbase_url = 7", "base_url"),
+        ("[retries]\nmax_seconds = -1", "line 2: Expected `int` >= 0"),
+        ("[retries]\nmax_seconds = 86401", "line 2: Expected `int` <= 86400"),
+        ("[retries]\nmax_seconds = 'long'", "line 2: Expected `int | null`"),
+        ("notify = 'loud'", "line 1: Invalid enum value 'loud'.* notify is one of bell, desktop, none."),
+        ("[permissions]\nallow = 'x'", "line 2: Expected `array`.* permissions.allow is a list"),
+        ("[retries]\nseconds = 1", "line 2: Object contains unknown field `seconds`"),
         ("[providers.x]\nbase_url = ''\n[providers.x.login]\nclient_id = 'a'\nflow = 'dance'", "dance"),
     ],
 )
@@ -52,5 +58,5 @@ def test_permission_rules_are_the_users_and_a_projects_to_write() -> None:
 
 @pytest.mark.parametrize("text", ["[providers.x]\nbase_url = 'https://a.example'", "[permissions]\nalow = []"])
 def test_a_project_settles_nothing_else(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"^\.makai/config\.toml: Object contains unknown field"):
+    with pytest.raises(InvalidRequest, match=r"^\.makai/config\.toml, line [12]: Object contains unknown field"):
         config.parse_project_config(text)

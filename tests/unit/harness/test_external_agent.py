@@ -171,12 +171,12 @@ async def test_a_session_that_its_harness_cannot_run_is_refused_at_its_creation(
             await sessions.dispatch(CreateSession(model_ref="", harness="external"))
         with pytest.raises(InvalidRequest) as refused:
             await sessions.dispatch(CreateSession(model_ref="m", harness="elsewhere"))
-        assert refused.value.hint == "Use one of: external, native."
+        assert refused.value.hint == "Use one of: acp, amp, antigravity, claude-code, codex, external, native, stub."
         with pytest.raises(SessionRefused, match="model_ref is empty"):
             await sessions.dispatch(CreateSession(model_ref=""))
         terms = ev.SessionTerms(mcp_servers=(ev.McpServer(name="docs", command="docs-server", env_names=("TOKEN",)),))
-        with pytest.raises(InvalidRequest, match="does not use MCP servers"):
-            await sessions.dispatch(CreateSession(model_ref="m", terms=terms))
+        with pytest.raises(InvalidRequest, match="need the built-in tools"):
+            await sessions.dispatch(CreateSession(model_ref="scripted/scripted@scenario", terms=terms))
 
 
 async def test_a_session_of_a_harness_that_is_gone_can_be_read_but_not_run(lab: Lab) -> None:

@@ -111,8 +111,8 @@ def test_a_server_without_sessions_has_no_agents() -> None:
 
 
 @pytest.mark.req("MK-TOOL-011")
-def test_what_is_meant_for_a_tool_server_is_nacked_and_never_dropped(fresh: AgentServer) -> None:
-    for kind in ("tool_register", "tool_execute", "models_request", "agent_start", "stream_request"):
+def test_what_is_not_for_a_tool_server_is_nacked_in_its_scope_and_never_dropped(fresh: AgentServer) -> None:
+    for kind in ("tool_execute", "models_request", "agent_start", "stream_request"):
         (nack,) = fresh.say(envelope(kind, stream_id=None, server_id=new_id()))
         assert (kind, nack["payload"]["error_code"]) == (kind, "not_implemented")
     (pong,) = fresh.say(envelope("ping", stream_id=None, server_id=new_id()))

@@ -23,8 +23,8 @@ MODEL = {"provider_id": "scripted", "api": "scripted", "model_id": "m:1"}
 CALL = ev.ToolCalled(call_id="c1", name="look", arguments_json='{"at":"sea"}', content_index=1, signature="sig")
 
 
-def told(*events: ev.SessionEvent, run_id: str = "run") -> list[tuple[str, Any]]:
-    projection = AgentProjection("session")
+def told(*events: ev.SessionEvent, run_id: str = "run", has_turns: bool = True) -> list[tuple[str, Any]]:
+    projection = AgentProjection("session", has_turns=has_turns)
     result = []
     for number, event in enumerate(events, 1):
         logged = ev.Logged(event_id=number, ts=NOW_MS, event=event, run_id=run_id)
@@ -260,7 +260,7 @@ def test_compactions_and_runs_from_before_are_not_told() -> None:
         told(ev.TurnEnded(turn=1, stop_reason="end_turn"), ev.RunResumed(), ev.RunFinished(stop_reason="end_turn"))
         == []
     )
-    assert told(ev.InputAccepted(input_id="i", content="x")) == []
+    assert told(ev.InputAccepted(input_id="i", content="x"), ev.InputWithdrawn(input_id="i")) == []
 
 
 def test_a_model_that_has_no_canonical_name_is_simply_not_named() -> None:
@@ -284,3 +284,38 @@ def test_options_become_the_terms_of_a_run() -> None:
         allow=("Read(src/**)",),
         deny=("Bash(rm:*)",),
     )
+
+
+def test_an_agent_without_turns_gets_one_that_ends_with_its_first_tool_or_with_the_run() -> None:
+    frames = told(
+        ev.RunStarted(run_number=1, model_ref=""),
+        ev.AssistantTextDelta(content_index=0, delta="Hm"),
+        ev.AssistantText(content_index=0, text="Hm"),
+        ev.ToolCalled(call_id="a", name="look", arguments_json="{}", content_index=1),
+        ev.ToolStarted(call_id="a"),
+        ev.ToolFinished(call_id="a", content=()),
+        ev.AssistantText(content_index=2, text="Done"),
+        ev.RunFinished(stop_reason="end_turn"),
+        has_turns=False,
+    )
+    assert [event["type"] for event in events_in(frames)] == [
+        "agent_start", "turn_start", "message_start", "text_delta", "tool_call", "message_end", "turn_end",
+        "tool_execution_start", "tool_execution_end", "turn_start", "message_start", "message_end", "turn_end",
+        "agent_end",
+    ]  # fmt: skip
+    assert frames[-1][1]["message"]["content"] == [{"type": "text", "text": "Done"}]
+
+
+@pytest.mark.req("MK-PROV-005")
+def test_a_result_has_the_warnings_of_its_run() -> None:
+    frames = told(
+        START,
+        ev.Notice(level="warning", code="option_ignored", message="acme does not take `stop`."),
+        ev.Notice(level="info", code="x", message="y"),
+        *turn(1, ev.AssistantText(content_index=0, text="Hi")),
+        ev.RunFinished(stop_reason="end_turn", usage=Usage()),
+    )
+
+    assert [payload["warnings"] for kind, payload in frames if kind == "agent_result"] == [
+        ["acme does not take `stop`."]
+    ]

@@ -63,6 +63,7 @@ UNREADABLE = [
     b'{"type":"ping"}',
     b'{"message_id":7}',
     b'{"message_id":"not-a-uuid","type":"ping"}',
+    msgspec.json.encode(ask(message_id="not-a-uuid")),
     b'{"message_id":null}',
     b'{"a":' * 200 + b"1" + b"}" * 200,
     b'{"x":NaN}',

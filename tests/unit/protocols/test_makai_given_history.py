@@ -70,8 +70,10 @@ def test_what_is_no_conversation_is_an_invalid_request(chat: list[ChatMessage]) 
         ((ONE, FIRST, TWO, said("Seco"), THREE), (ONE, FIRST, TWO, said("Seco", "aborted")), (THREE,)),
         ((ONE, FIRST, THREE), (ONE, said("Fir", "error"), FIRST), (THREE,)),
         ((SystemMessage(content="Be kind."), ONE), (SystemMessage(content="Be kind."),), (ONE,)),
+        ((ONE, FIRST, TWO), (ONE, FIRST, TWO, SECOND), (TWO,)),
+        ((ONE, FIRST, TWO), (ONE, FIRST, TWO, LOOKED, SEEN, SECOND), (TWO,)),
     ],
-    ids=range(17),
+    ids=range(19),
 )
 def test_words_are_added_and_a_whole_conversation_adds_what_it_has_beyond_the_log(
     given: tuple[Message, ...], logged: tuple[Message, ...], added: tuple[Message, ...]
@@ -86,12 +88,13 @@ def test_words_are_added_and_a_whole_conversation_adds_what_it_has_beyond_the_lo
         ((TWO, FIRST, THREE), LOG, "messages[0]"),
         ((FIRST, TWO), LOG, "messages[0]"),
         ((ONE, FIRST), (*LOG, TWO, SECOND), "ends before"),
+        ((ONE, FIRST, TWO), (*LOG, TWO, SECOND, THREE), "ends before"),
         ((ONE, AssistantMessage(content=(call("c1", "look", '{"at": 2}'),)), SEEN, FIRST, TWO), LOG, "messages[1]"),
         ((ONE, LOOKED, result("c1", "look", "Sand."), FIRST, TWO), LOG, "messages[2]"),
         ((UserMessage(content=(Text(text="one"), PICTURE)), FIRST, TWO), LOG, "messages[0]"),
         ((SystemMessage(content="Be kind."), ONE, FIRST, TWO), LOG, "messages[0]"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_conversation_that_does_not_agree_with_the_log_is_an_invalid_request(
     given: tuple[Message, ...], logged: tuple[Message, ...], says: str

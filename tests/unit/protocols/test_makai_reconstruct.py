@@ -14,7 +14,7 @@ from support.wire import JSON, Server, ask
 from makai.core.content import Text
 from makai.core.errors import ParseError
 from makai.core.messages import AssistantMessage
-from makai.core.stream_events import Done, StreamEvent
+from makai.core.stream_events import Done, Keepalive, StreamEvent
 from makai.core.usage import Usage
 from makai.protocols.makai import projection
 from makai.protocols.makai.reconstruct import Reconstructor
@@ -70,6 +70,8 @@ def test_keepalives_and_events_of_the_future_change_nothing() -> None:
     before = rebuilt.message
     for kind in ("keepalive", "ping"):
         rebuilt.apply(kind, b'{"reason":"error"}')
+    for other in (b'{"note":7}', b'{"note":null,"level":"loud"}', b'{"type":"start"}', b"[]"):
+        assert rebuilt.apply("keepalive", other) == Keepalive()
     assert rebuilt.apply("hologram_delta", b"{}") is None
     assert rebuilt.message == before
 

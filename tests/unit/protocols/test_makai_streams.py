@@ -14,6 +14,7 @@ from makai.core.request import StreamOptions
 from makai.core.usage import Usage
 from makai.protocols.makai.commands import CancelStream, EndConnection, ListModels, OpenStream
 from makai.protocols.makai.envelope import Scope
+from makai.protocols.makai.reconstruct import Reconstructor
 from makai.protocols.makai.server import ConnectionLimits
 
 FINAL = msgspec.structs.replace(
@@ -177,6 +178,40 @@ def test_every_kind_of_event_has_its_name_its_fields_and_in_full_encoding_the_me
         {"content_index": 2},
     ]
     assert [frame["payload"] for frame in full[1:-3]] == said[:-1]
+
+
+@pytest.mark.parametrize("encoding", ["full", "proxy"])
+def test_a_keepalive_carries_what_the_provider_has_to_say_to_the_user(server: Server, encoding: str) -> None:
+    notes = [
+        ev.Keepalive("option_ignored", "acme does not take `stop`.", "warning"),
+        ev.Keepalive("rate_limited", "Waiting 2 s."),
+    ]
+    frames = server.play(server.open(ask(encoding=encoding)), [ev.Start(EMPTY), *notes])[1:]
+    rebuilt = Reconstructor("m", 0)
+
+    assert [frame["type"] for frame in frames] == ["keepalive", "keepalive"]
+    assert [frame["payload"].pop("partial", None) is not None for frame in frames] == [encoding == "full"] * 2
+    assert frames[0]["payload"] == {
+        "code": "option_ignored",
+        "note": "acme does not take `stop`.",
+        "level": "warning",
+    }
+    assert [rebuilt.apply("keepalive", msgspec.json.encode(frame["payload"])) for frame in frames] == notes
+
+
+@pytest.mark.req("MK-PROV-005")
+@pytest.mark.parametrize(("kind", "encoding"), [("stream", "full"), ("stream", "proxy"), ("complete", "full")])
+def test_a_result_says_which_options_the_vendor_did_not_take(server: Server, kind: str, encoding: str) -> None:
+    notes = [
+        ev.Keepalive("option_ignored", "acme does not take `stop`.", "warning"),
+        ev.Keepalive("rate_limited", "Waiting 2 s."),
+    ]
+    stream = server.open(ask(f"{kind}_request", encoding=encoding))
+    silent = server.open(ask(f"{kind}_request", encoding=encoding))
+
+    told = server.play(stream, [ev.Start(EMPTY), *notes, EVERY_KIND[-1]])[-1]
+    assert (told["type"], told["payload"].pop("warnings")) == ("result", ["acme does not take `stop`."])
+    assert told["payload"] == server.play(silent, [ev.Start(EMPTY), EVERY_KIND[-1]])[-1]["payload"]
 
 
 @pytest.mark.req("MK-ENV-023")
@@ -395,7 +430,7 @@ def test_a_scope_is_forgotten_after_its_terminal(server: Server) -> None:
         assert frames[-1]["sequence"] == 8
 
 
-@pytest.mark.req("MK-PROV-031", "MK-PROV-033", "MK-ENV-012")
+@pytest.mark.req("MK-PROV-031", "MK-PROV-033", "MK-ENV-010", "MK-ENV-012")
 @pytest.mark.parametrize("encoding", ["full", "proxy"])
 def test_an_abort_is_acked_and_ends_the_stream_at_once(server: Server, encoding: str) -> None:
     stream_id = server.open(ask(encoding=encoding))

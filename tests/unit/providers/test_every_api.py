@@ -225,6 +225,7 @@ def test_text_that_no_json_can_hold_is_refused(dialect: Dialect) -> None:
     [
         (rb"a\u0000b", "a\ufffdb"),
         (rb"a\ud800b", "a\ufffdb"),
+        (b"a\x00b\x01", "a\ufffdb\x01"),
         (rb"\udc00\ud800", "\ufffd\ufffd"),
         (b"a\xffb", "a\ufffdb"),
         (rb"\ud83d\ude00\\u0000", "\U0001f600\\u0000"),

@@ -271,6 +271,16 @@ def test_the_status_of_an_error_line_counts() -> None:
     assert last.error_code == "rate_limited"
 
 
+def test_an_error_that_a_proxy_frames_as_a_server_sent_event_is_read() -> None:
+    framed = b': ping\nevent: error\nid: 1\ndata: {"error":"too many concurrent requests","status":429}\n\n'
+    last = failed(decode(API, ask(qwen()), framed))
+
+    assert (last.error_code, last.error_message) == (
+        "rate_limited",
+        "ollama refused the request (HTTP 429): too many concurrent requests",
+    )
+
+
 @pytest.mark.parametrize(
     "noise", [b"{", b"<html>\n</html>", b'{"message":3}', b"[" * 100_000, b'{"error":' + b"[" * 100_000]
 )

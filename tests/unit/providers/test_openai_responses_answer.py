@@ -310,6 +310,24 @@ def test_stop_reasons(event: dict[str, Any], reason: str) -> None:
     assert done(decode(API, REQUEST, sse(event))).stop_reason == reason
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_an_answer_that_says_that_it_failed_did_whatever_its_event_is_called(status: str) -> None:
+    event = ended("completed") | {"response": {"id": "resp_1", "status": status}}
+
+    assert failure(decode(API, REQUEST, sse(event))) == (
+        "provider_error",
+        f"openai refused the request: the answer was {status} and the reason not given",
+    )
+
+
+@pytest.mark.parametrize("status", ["incomplete", "queued", "in_progress"])
+def test_an_answer_that_does_not_call_itself_complete_is_none(status: str) -> None:
+    event = ended("completed") | {"response": {"id": "resp_1", "status": status}}
+    last = decode(API, REQUEST, sse(event))[-1]
+
+    assert not isinstance(last, ev.Done) or last.message.stop_reason != "end_turn"
+
+
 def test_a_refusal_is_text_and_the_reason_to_stop() -> None:
     data = sse(
         added(0, type="message", id="m"),

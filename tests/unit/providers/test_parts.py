@@ -63,6 +63,18 @@ def test_malformed_arguments_are_kept_and_marked_never_replaced(parts: Parts, ar
     assert call.arguments_error is not None
 
 
+def test_a_lone_surrogate_in_arguments_is_named_to_the_model(parts: Parts) -> None:
+    parts.tool(0, "c", "t")
+    parts.arguments(0, '{"a": "q\\ud800e"}')
+    parts.done("tool_use")
+    (call,) = done(parts.take()).tool_calls()
+
+    assert call.arguments_error == (
+        "the model wrote arguments that are not a JSON object: a string has a lone surrogate "
+        "(one of \\ud800 to \\udfff without its other half)"
+    )
+
+
 @pytest.mark.req("MK-PROV-012")
 def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta(parts: Parts) -> None:
     parts.tool(0, "c", "t")

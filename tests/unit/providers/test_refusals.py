@@ -160,8 +160,23 @@ async def test_without_a_key_the_variable_to_set_is_named(api: str, status: int)
     assert event.hint == named
 
 
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("said", ["Country, region, or territory not supported", "IP not allowed", "Access blocked"])
+async def test_a_place_that_is_refused_is_no_missing_login(api: str, said: str) -> None:
+    vendor = VENDOR[api]
+    event = await failed(refuses(403, b'{"error":"%s"}' % said.encode()), api, secret=None, vendor=vendor)
+
+    assert (event.error_code, event.error_message) == (
+        "provider_error",
+        f"acme refused the request (HTTP 403): {said}",
+    )
+    assert event.hint is not None
+    assert event.hint.startswith(f"No credential was sent. If the server wants one: Run `makai auth login {vendor.id}`")
+
+
 BAD_KEY = "Check the key: `makai doctor` shows which one is used."
 NOT_ALLOWED = "The credential is known but may not do this: check which models, projects and regions it is allowed."
+NO_CREDIT = "The account has no credit left: check its billing page."
 FIREWALL = "A firewall or proxy may have refused it: check the base URL, the proxy settings and the network."
 HINTS = [
     (401, b'{"error":{"message":"Incorrect API key provided"}}', "auth_required", BAD_KEY),
@@ -170,6 +185,7 @@ HINTS = [
     (403, b'{"error":{"message":"Country, region, or territory not supported"}}', "provider_error", NOT_ALLOWED),
     (403, b'{"error":{"status":"PERMISSION_DENIED","message":"Enable the API first."}}', "provider_error", NOT_ALLOWED),
     (403, b"", "provider_error", NOT_ALLOWED),
+    (403, b'{"error":{"code":"insufficient_quota","message":"no"}}', "provider_error", NO_CREDIT),
     (403, b"<!DOCTYPE html><title>Just a moment</title>", "provider_error", FIREWALL),
 ]
 

@@ -250,3 +250,19 @@ async def test_the_test_fixture_exists_only_for_tests_that_ask_for_it(tmp_path: 
 
     assert await offered({}) == [False, False, False]
     assert await offered({"MAKAI_TEST_LOGIN": "1"}) == [True, True, True]
+
+
+async def test_a_server_on_this_machine_that_does_not_run_is_not_usable(tmp_path: Path) -> None:
+    async def status(address: str) -> str:
+        async with ModelRuntime({"OLLAMA_HOST": address}, home=tmp_path) as runtime:
+            return next(one.auth_status for one in runtime.auth().list_providers() if one.id == "ollama")
+
+    listener = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    host, port = listener.sockets[0].getsockname()
+    async with listener:
+        running = await status(f"{host}:{port}")
+    listener.close()
+    await listener.wait_closed()
+
+    assert (running, await status(f"{host}:{port}")) == ("authenticated", "unknown")
+    assert await status("https://ollama.example:1") == "authenticated"  # not tried: it may be slow to answer

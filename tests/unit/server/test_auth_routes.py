@@ -184,3 +184,10 @@ async def test_no_route_opens_without_the_token_or_to_another_origin(page: Page,
     for headers, status in (({"Authorization": "Bearer wrong"}, 401), ({"Origin": "https://evil.example"}, 403)):
         async with page.http.request(method, page.url + path, headers=headers) as response:
             assert response.status == status
+
+
+async def test_an_unknown_field_is_answered_with_those_there_are_and_not_repeated(page: Page) -> None:
+    status, answer = await page.post("/api/auth/login", {"provider_id": "test-fixture", "secret": 1})
+
+    message = "The body cannot be read: Object contains unknown field. The fields are `provider_id`, `account`."
+    assert (status, answer) == (400, {"error": {"code": "invalid_request", "message": message}})

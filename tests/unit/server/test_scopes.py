@@ -8,13 +8,16 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from support.live_sessions import desk, owned_sessions
+from support.live_sessions import SCENARIO_MODEL, Desk, desk, owned_sessions, trust_folder, whole_log
 from support.serving import serving
 from support.transports import TOKEN
 
 from makai.core.access import SCOPES, Caller, TokenScope
-from makai.core.errors import Forbidden
-from makai.core.session_events import McpServer, RunTerms, SessionTerms
+from makai.core.content import Text
+from makai.core.errors import Forbidden, InvalidRequest
+from makai.core.request import ToolDefinition
+from makai.core.session_events import InputWithdrawn, McpServer, RunTerms, SessionTerms, ToolFinished
+from makai.harness.base import Report, ToolAnswer, ToolRequest, ToolServerOffer
 from makai.protocols.makai.agent_payloads import AgentRequest
 from makai.protocols.makai.commands import AskSession, Command
 from makai.protocols.minicodex import commands as minicodex
@@ -24,6 +27,7 @@ from makai.sessions import commands as cmd
 from makai.sessions import requests as req
 from makai.sessions.commands import UserCommand
 from makai.sessions.requests import request_types
+from makai.sessions.service import Sessions
 from makai.transports.guard import Guard, GuardConfig
 
 READING = {minicodex.HelloCommand, minicodex.ResumeCommand, minicodex.GetSnapshotCommand, minicodex.PingCommand}
@@ -65,7 +69,7 @@ def test_every_command_of_minicodex_reads_or_is_a_command_of_the_engine_with_a_s
 
 async def test_every_route_has_a_scope_and_every_entry_a_route(tmp_path: Path) -> None:
     async with serving(tmp_path, "say: Hi.") as site:
-        app = make_app(site.makai, Guard(GuardConfig(TOKEN, port=1)))
+        app = make_app(site.makai, Guard(GuardConfig(TOKEN, port=1)), acp=site.makai.serve)
         routes = {(route.method, route.resource.canonical) for route in app.router.routes() if route.resource}
         await app.cleanup()
 
@@ -147,7 +151,7 @@ async def test_a_prompt_token_works_in_the_servers_folder_and_in_trusted_ones(
     monkeypatch.chdir(server)
 
     async with owned_sessions(tmp_path / "home", "say: Hi.") as sessions:
-        await sessions.dispatch(req.SetTrust(str(trusted), True))
+        await trust_folder(sessions, trusted)
         prompting = scopes.ScopedSessions(sessions, caller("prompt"))
 
         async def is_open(cwd: Path, *roots: Path) -> bool:
@@ -184,6 +188,32 @@ async def test_a_prompt_token_stops_its_own_runs_only(tmp_path: Path) -> None:
         assert state.run.terms.token == "ci/0123456789ab"
 
 
+async def test_a_prompt_token_takes_back_its_own_messages_only(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), owned_sessions(tmp_path, "say: One.\nstall") as sessions:
+        session_id = (await desk(sessions)).session_id
+        mine = scopes.ScopedSessions(sessions, caller("prompt"))
+        other = scopes.ScopedSessions(sessions, Caller(name="ci", scope="prompt", token_id="ba9876543210"))
+        for input_id in ("1", "2", "3"):
+            send = cmd.Send(now=0, input_id=input_id, content="Go", delivery="queue")
+            await mine.dispatch(req.RunCommand(session_id, send))
+
+        def withdraw(input_id: str) -> req.RunCommand:
+            return req.RunCommand(session_id, cmd.WithdrawInput(now=0, input_id=input_id, token="forged"))
+
+        with pytest.raises(Forbidden, match="another caller"):
+            await other.dispatch(withdraw("2"))
+        await mine.dispatch(withdraw("2"))
+        await scopes.ScopedSessions(sessions, caller("approve")).dispatch(withdraw("3"))
+        state = await sessions.dispatch(req.GetState(session_id))
+        withdrawn = [
+            logged.event for logged in await whole_log(sessions, session_id) if isinstance(logged.event, InputWithdrawn)
+        ]
+        assert (state.waiting, withdrawn) == (
+            (),
+            [InputWithdrawn(input_id=name, token="ci/0123456789ab") for name in ("2", "3")],
+        )
+
+
 @pytest.mark.parametrize(
     "request_of",
     [
@@ -194,6 +224,8 @@ async def test_a_prompt_token_stops_its_own_runs_only(tmp_path: Path) -> None:
         lambda other: req.ReadEvents(other),
         lambda other: req.ListPrompts(other),
         lambda other: req.GetPrompt(other, "a", "b"),
+        lambda other: req.ListCommands(other),
+        lambda other: req.ExpandCommand(other, "a"),
         lambda other: req.RunCommand(other, cmd.SetTitle(now=0, title="x")),
         lambda other: req.ListGrants(),
         lambda other: req.IsTrusted("/"),
@@ -210,3 +242,126 @@ async def test_a_token_of_one_session_opens_no_other(tmp_path: Path, request_of:
             narrow.follow(other)
         assert [one.session_id for one in await narrow.dispatch(req.ListSessions())] == [own]
         assert (await narrow.dispatch(req.GetState(own))).last_event_id == 1
+
+
+@pytest.mark.parametrize("agent", ["acp:sh -c 'touch x'", "acp:/bin/sh", "acp:gemini --yolo", "acp: gemini", "other"])
+async def test_only_a_local_process_or_an_admin_token_chooses_the_program_of_an_agent(
+    tmp_path: Path, agent: str
+) -> None:
+    wanted = req.CreateSession(model_ref="", harness=agent, cwd=str(tmp_path))
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        for scope in ("prompt", "approve"):
+            with pytest.raises(Forbidden):
+                await scopes.ScopedSessions(sessions, caller(scope)).dispatch(wanted)
+        free = req.CreateSession(model_ref="", harness="acp:sh -c true", cwd=str(tmp_path))
+        session_id = await scopes.ScopedSessions(sessions, caller("admin")).dispatch(free)
+        with pytest.raises(Forbidden, match="an agent that is not known by name needs admin"):
+            await scopes.ScopedSessions(sessions, caller("approve")).dispatch(req.ForkSession(origin=session_id))
+
+
+async def test_only_a_local_process_or_an_admin_token_gives_an_agent_options_of_its_own(tmp_path: Path) -> None:
+    """Those of Codex are its whole configuration, with programs that it starts."""
+    terms = SessionTerms(agent_options_json='{"mcp_servers": {"x": {"command": "sh"}}}')
+    created = req.CreateSession(model_ref=SCENARIO_MODEL, terms=terms)
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        plain, opened = (await desk(sessions)).session_id, await sessions.dispatch(created)
+        kept = msgspec.structs.replace(terms, system="Be kind.")
+        for scope in ("prompt", "approve"):
+            limited = scopes.ScopedSessions(sessions, caller(scope))
+            for wanted in (
+                created,
+                req.ForkSession(origin=plain, terms=terms),
+                req.ForkSession(origin=opened),
+                req.RunCommand(plain, cmd.SetTerms(now=0, terms=terms)),
+            ):
+                with pytest.raises(Forbidden, match=r"with this terms\.agent_options_json needs admin"):
+                    await limited.dispatch(wanted)
+            await limited.dispatch(req.RunCommand(opened, cmd.SetTerms(now=0, terms=kept)))
+        await scopes.ScopedSessions(sessions, caller("admin")).dispatch(created)
+
+
+async def test_an_agent_known_by_its_name_needs_approve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wanted = req.CreateSession(model_ref="", harness="acp:gemini", cwd=str(tmp_path))
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        prompted = req.CreateSession(model_ref="", harness="acp:gemini")
+        with pytest.raises(Forbidden, match="harness needs approve"):
+            await scopes.ScopedSessions(sessions, caller("prompt")).dispatch(prompted)
+        with pytest.raises(InvalidRequest, match="Gemini CLI is not installed"):
+            await scopes.ScopedSessions(sessions, caller("approve")).dispatch(wanted)
+
+
+async def answers(request: ToolRequest, report: Report) -> ToolAnswer:
+    return ToolAnswer(content=(Text(text="here"),))
+
+
+def server_offer(server_id: str = "desk") -> ToolServerOffer:
+    tool = ToolDefinition(name="look", description="", parameters_schema_json="{}")
+    return ToolServerOffer(server_id=server_id, tools=(tool,), timeout_s=60.0)
+
+
+async def served(sessions: Sessions, session_id: str) -> bool:
+    """Whether a run of the session gets an answer of the tool server."""
+    client = Desk(sessions, session_id)
+    await client.run("look")
+    finished = [logged.event for logged in client.seen if isinstance(logged.event, ToolFinished)]
+    return [event.is_error for event in finished] == [False]
+
+
+@pytest.mark.req("MK-TOOL-014")
+async def test_tool_servers_are_registered_from_prompt_on_and_by_no_token_of_one_session(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        allowed = {}
+        for scope in SCOPES:
+            try:
+                offer = server_offer(f"desk-{scope}")
+                await scopes.ScopedSessions(sessions, caller(scope)).register_tool_server(offer, answers)
+                allowed[scope] = True
+            except Forbidden:
+                allowed[scope] = False
+        with pytest.raises(Forbidden):
+            await scopes.ScopedSessions(sessions, caller("admin", "s")).register_tool_server(server_offer(), answers)
+
+    assert allowed == {"observe": False, "prompt": True, "approve": True, "admin": True}
+
+
+@pytest.mark.req("MK-TOOL-014")
+async def test_a_prompt_token_uses_its_own_tool_servers_and_serves_its_own_sessions(tmp_path: Path) -> None:
+    calls = "tool: desk__look {}\n---\nsay: Seen."
+    terms = SessionTerms(tool_servers=("desk",))
+    wanted = req.CreateSession(model_ref=SCENARIO_MODEL, terms=terms)
+    heard: dict[tuple[str, str], bool] = {}
+    async with owned_sessions(tmp_path, calls) as sessions:
+        prompt = scopes.ScopedSessions(sessions, caller("prompt"))
+        other = scopes.ScopedSessions(sessions, Caller(name="other", scope="prompt", token_id="ba9876543210"))
+        callers: dict[str, Sessions] = {"prompt": prompt, "other": other, "user": sessions}
+        callers["approve"] = scopes.ScopedSessions(sessions, Caller(name="boss", scope="approve", token_id="1" * 12))
+        for registering, registrar in callers.items():
+            registration = await registrar.register_tool_server(server_offer(), answers)
+            for name, each in callers.items():
+                heard[registering, name] = await served(sessions, await each.dispatch(wanted))
+                if name != registering:
+                    with pytest.raises(Forbidden, match="registered by another token"):
+                        await each.register_tool_server(server_offer(), answers)
+            registration.unregister()
+
+    own = {(name, name) for name in callers}
+    shared = {(registering, name) for registering in ("user", "approve") for name in ("user", "approve")}
+    assert {pair for pair, is_served in heard.items() if is_served} == own | shared
+
+
+@pytest.mark.req("MK-TOOL-014")
+async def test_a_prompt_token_gets_no_tool_server_by_a_fork_or_by_new_terms(tmp_path: Path) -> None:
+    terms = SessionTerms(tool_servers=("desk",))
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        prompt = scopes.ScopedSessions(sessions, caller("prompt"))
+        origin = await sessions.dispatch(req.CreateSession(model_ref=SCENARIO_MODEL, terms=terms))
+        fork = await prompt.dispatch(req.ForkSession(origin=origin))
+        kept = msgspec.structs.replace(terms, system="Be brief.")
+        changed = msgspec.structs.replace(terms, tool_servers=("desk", "other"))
+        tokens = [(await sessions.dispatch(req.GetState(fork))).terms.tool_servers_token]
+        for wanted in (kept, changed):
+            await prompt.dispatch(req.RunCommand(origin, cmd.SetTerms(now=0, terms=wanted)))
+            tokens.append((await sessions.dispatch(req.GetState(origin))).terms.tool_servers_token)
+
+    assert tokens == ["ci/0123456789ab", "", "ci/0123456789ab"]

@@ -105,6 +105,20 @@ class Sessions(RuleBasedStateMachine):
         except SessionRefused:
             return
 
+    @precondition(lambda self: self.state.waiting)
+    @rule(place=st.integers(0, 5))
+    def withdraw_what_waits(self, place: int) -> None:
+        waiting = self.state.waiting
+        self.withdraw(waiting[place % len(waiting)].input_id)
+
+    @rule(number=st.integers(1, 12))
+    def withdraw_anything(self, number: int) -> None:
+        self.withdraw(f"i{number}")
+
+    def withdraw(self, input_id: str) -> None:
+        self.do(cmd.WithdrawInput(now=self.now, input_id=input_id))
+        assert input_id not in {waiting.input_id for waiting in self.state.waiting}
+
     @precondition(lambda self: self.state.active_run is not None and self.state.active_run.pending())
     @rule(yes=st.booleans(), place=st.integers(0, 5))
     def answer_what_is_pending(self, yes: bool, place: int) -> None:
@@ -351,6 +365,10 @@ class Sessions(RuleBasedStateMachine):
         ids = [(m.client_msg_id, m.input_id) for m in said] + [(t.client_msg_id, t.input_id) for t in taken]
         inputs_of = Counter(msg_id for msg_id, _ in set(ids) if msg_id is not None)
         assert set(inputs_of.values()) <= {1}
+        withdrawn = [logged.event.input_id for logged in self.log if isinstance(logged.event, ev.InputWithdrawn)]
+        assert len(withdrawn) == len(set(withdrawn))
+        assert not set(withdrawn) & {message.input_id for message in said}
+        taken = [event for event in taken if event.input_id not in withdrawn]
         for delivery in ("queue", "steer"):
             order = [event.input_id for event in taken if event.delivery == delivery]
             spoken = [message.input_id for message in said if message.input_id in order]

@@ -76,6 +76,10 @@ COMMANDS: list[tuple[Situation, cmd.Command, str]] = [
     (idle, send(client_msg_id="x" * 257), "BAD_ARGUMENT"),
     (running, send(delivery="shout"), "BAD_ARGUMENT"),
     (crowded, send(input_id="input-1", delivery="queue"), "BUSY"),
+    # withdraw
+    (idle, cmd.WithdrawInput(now=1, input_id="input-earlier"), "INPUT_NOT_WAITING"),
+    (crowded, cmd.WithdrawInput(now=1, input_id="input-now"), "INPUT_NOT_WAITING"),
+    (crowded, cmd.WithdrawInput(now=1, input_id=""), "INPUT_NOT_WAITING"),
     # approve and deny
     (decided, approve(), "APPROVAL_CONFLICT"),
     (decided, deny(), "APPROVAL_CONFLICT"),
@@ -121,6 +125,7 @@ def test_a_command_that_does_not_fit_is_refused_and_changes_nothing(
 
 FOR_ALL: list[cmd.Command] = [
     send(),
+    cmd.WithdrawInput(now=1, input_id="i1"),
     approve(),
     deny(),
     cmd.Abort(now=1),
@@ -144,6 +149,7 @@ REPORTS: list[tuple[Situation, ev.SessionEvent, str]] = [
     (running, ev.SessionCreated(model_ref=MODEL_REF), "INVALID_COMMAND"),
     (running, ev.RunStatusChanged(status="finished"), "INVALID_COMMAND"),
     (running, ev.InputAccepted(input_id="i", content="x"), "INVALID_COMMAND"),
+    (running, ev.InputWithdrawn(input_id="i"), "INVALID_COMMAND"),
     (running, ev.ModeChanged(mode="never_ask"), "INVALID_COMMAND"),
     # turns
     (in_a_turn, ev.TurnStarted(turn=2), "INVALID_COMMAND"),
@@ -153,7 +159,7 @@ REPORTS: list[tuple[Situation, ev.SessionEvent, str]] = [
     (in_a_turn, ev.TurnEnded(turn=2, stop_reason="end_turn"), "INVALID_COMMAND"),
     (running, ev.AssistantText(content_index=0, text="x"), "INVALID_COMMAND"),
     (running, ev.AssistantTextDelta(content_index=0, delta="x"), "INVALID_COMMAND"),
-    (running, ev.UserInput(input_id="unknown", content="x"), "BAD_ARGUMENT"),
+    (running, ev.UserInput(input_id="unknown", content="x"), "INPUT_NOT_WAITING"),
     # calls
     (running, ev.ToolCalled(call_id="c9", name="shell", arguments_json="{}"), "INVALID_COMMAND"),
     (in_a_turn, ev.ToolCalled(call_id="old", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),
@@ -203,7 +209,7 @@ def test_words_are_read_once_in_order_and_not_in_the_middle_of_a_turn() -> None:
         assert trial.report_refusal(ev.UserInput(input_id=other, content="x")) == "BAD_ARGUMENT"
     trial.report(ev.TurnEnded(turn=1, stop_reason="end_turn"), read)
 
-    assert trial.report_refusal(read) == "BAD_ARGUMENT"
+    assert trial.report_refusal(read) == "INPUT_NOT_WAITING"
 
 
 def test_a_compaction_has_no_turns_and_reads_no_words() -> None:

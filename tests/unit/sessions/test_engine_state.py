@@ -89,6 +89,7 @@ def test_a_batch_drops_what_comes_after_an_abort(trial: Trial) -> None:
     assert effects == (cmd.CancelRun(run_id=trial.run.run_id),)
     assert [type(logged.event) for logged in batch.events] == [
         ev.AssistantTextDelta,
+        ev.AssistantText,
         ev.RunStatusChanged,
         ev.RunAborted,
     ]

@@ -14,7 +14,7 @@ from support.session_trials import Trial
 from makai.core import session_events as ev
 from makai.core.content import Image, Text
 from makai.core.usage import Usage
-from makai.sessions.commands import Abort, ApproveCall, DenyCall
+from makai.sessions.commands import Abort, ApproveCall, DenyCall, WithdrawInput
 from makai.sessions.export import jsonl, markdown, usage_text
 from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.markdown_text import closed, code_span, diff_block, fenced, one_line, plain, quoted, visible
@@ -157,6 +157,19 @@ def test_results_say_what_is_not_in_them(trial: Trial) -> None:
     )
 
 
+def test_input_that_no_run_has_read_yet_is_shown_until_it_is_read_or_withdrawn(trial: Trial) -> None:
+    trial.send("first")
+    for text in ("second", "third"):
+        trial.send(text, delivery="queue")
+    trial.do(WithdrawInput(now=trial.now, input_id="input-third"))
+
+    waits = "## User, 1970-01-01 00:00:01 UTC (no run has read it yet)\n\n> second\n"
+    assert said(trial).partition("> first\n\n")[2] == waits
+    trial.answer("One")
+    assert said(trial).count("> second") == 1
+    assert "read it yet" not in said(trial)
+
+
 def test_a_session_without_words_says_so(trial: Trial) -> None:
     assert markdown(SUMMARY, records(trial)).endswith("\n\nNothing was said yet.\n")
 
@@ -228,7 +241,10 @@ def test_a_diff_of_a_huge_file_is_quick_and_shows_the_place() -> None:
     changed = [*lines[:40_000], "new", *lines[40_001:]]
     diff = ev.FileDiff(path="big", old_text="\n".join(lines), new_text="\n".join(changed))
 
-    assert diff_block(diff) == ("```diff\n--- a/big\n+++ b/big\n@@ -40001,1 +40001,1 @@\n-line 40000\n+new\n```")
+    assert diff_block(diff) == (
+        "```diff\n--- a/big\n+++ b/big\n@@ -39998,7 +39998,7 @@\n line 39997\n line 39998\n line 39999\n"
+        "-line 40000\n+new\n line 40001\n line 40002\n line 40003\n```"
+    )
 
 
 def test_a_diff_of_line_ends_says_so() -> None:

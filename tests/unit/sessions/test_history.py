@@ -172,6 +172,22 @@ def test_interrupted_and_denied_calls_are_error_results(trial: Trial) -> None:
     )
 
 
+def test_the_result_of_a_stopped_tool_has_its_output_so_far(trial: Trial) -> None:
+    trial.call("c1", "c2")
+    trial.report(ev.ToolStarted(call_id="c1"), ev.ToolProgress(call_id="c1", text="line one\n"))
+    trial.report(ev.ToolStarted(call_id="c2"), ev.ToolProgress(call_id="c2", text="x" * 20_000 + "end"))
+    trial.report(ev.ToolProgress(call_id="c1", text="line two\n"))
+    trial.do(Abort(now=2_000))
+    trial.report(ev.RunFinished(stop_reason="aborted"))
+
+    first, second = (message for message in messages(trial) if isinstance(message, ToolMessage))
+    told = [part.text for part in first.result.content if isinstance(part, Text)]
+    assert told[1:] == ["Its output until it was stopped:\nline one\nline two\n"]
+    assert first.result.is_error
+    cut = [part.text for part in second.result.content if isinstance(part, Text)][1]
+    assert cut == f"Its output until it was stopped:\n[the beginning is left out]\n{'x' * 16_381}end"
+
+
 def test_pictures_are_part_of_the_conversation(trial: Trial) -> None:
     content = (Text(text="look"), Image(data="AAAA", mime_type="image/png"))
     trial.do(Send(now=1_000, input_id="i1", content=content))
@@ -258,6 +274,18 @@ def test_a_finished_conversation_is_one_that_model_apis_take_as_it_is(trial: Tri
 # ---------------------------------------------------------------- for people
 
 
+def test_a_notice_that_changes_is_one_item_of_the_transcript(trial: Trial) -> None:
+    trial.send("go")
+    other = ev.Notice(level="info", code="other", message="Other.")
+    first, last = (
+        ev.Notice(level="info", code="rate_limited", message=message, notice_id="wait-1", wait_ms=wait_ms)
+        for message, wait_ms in (("Attempt 2 follows.", 3_000), ("Attempt 2 was answered.", None))
+    )
+    trial.report(first, other, last)
+
+    assert [item.event for item in history(trial.log).items() if isinstance(item, NoteItem)] == [last, other]
+
+
 def test_a_transcript_shows_what_was_said_and_done_in_order(trial: Trial) -> None:
     trial.send("go")
     run_id = trial.run.run_id
@@ -292,7 +320,7 @@ def test_a_transcript_shows_what_was_said_and_done_in_order(trial: Trial) -> Non
         NoteItem(event_id=17, ts=1_000, run_id=run_id, event=notice),
         NoteItem(event_id=18, ts=1_000, run_id=run_id, event=plan),
         TextItem(event_id=20, ts=1_000, run_id=run_id, text="I see", whole=False),
-        NoteItem(event_id=22, ts=1_000, run_id=run_id, event=ev.RunAborted(by="web")),
+        NoteItem(event_id=23, ts=1_000, run_id=run_id, event=ev.RunAborted(by="web")),
     )
 
 

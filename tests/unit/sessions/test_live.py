@@ -34,7 +34,9 @@ class Stage(UnknownHarness):
         self.now = 1_000
         self.work = work
         execute = ToolExecutors().execute
-        self.session = LiveSession(SESSION, SessionState(), self.log, self, self.tasks, lambda: self.now, execute)
+        self.session = LiveSession(
+            SESSION, SessionState(), self.log, lambda name: self, self.tasks, lambda: self.now, execute
+        )
 
     async def run(self, port: RunPort, start: RunStart) -> Settlement:  # type: ignore[override]
         assert isinstance(port, SessionRunPort)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.live_sessions import Desk, decoded, desk, kind_of, new_session, owned_sessions, refused, whole_log
@@ -13,9 +14,10 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, SessionRefused
 from makai.core.messages import AssistantMessage, ToolMessage
-from makai.core.request import ToolDefinition
+from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.providers.runtime import ModelRuntime
 from makai.sessions import requests as req
 from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, SetModel, SetTitle
 from makai.sessions.conversation import conversation
@@ -225,6 +227,23 @@ async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> 
             settled = await client.run("Weather?", terms=terms)
             assert isinstance(settled, ev.RunFinished)
             assert settled.stop_reason == reason
+
+
+async def test_the_thinking_level_of_a_session_counts_where_a_run_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    efforts: list[str | None] = []
+    stream = ModelRuntime.stream
+
+    def recording(models: ModelRuntime, model: Any, context: Any, options: StreamOptions) -> Any:
+        efforts.append(options.reasoning_effort)
+        return stream(models, model, context, options)
+
+    monkeypatch.setattr(ModelRuntime, "stream", recording)
+    async with new_session(tmp_path, HELLO, terms=ev.SessionTerms(reasoning_effort="low")) as (_, client):
+        await client.run("Hi")
+        await client.run("Hi", terms=ev.RunTerms(options=StreamOptions(reasoning_effort="high")))
+    assert efforts == ["low", "high"]
 
 
 async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_origin_alone(

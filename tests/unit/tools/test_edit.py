@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from support.orphan_trials import Silent
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import FileDiff, FilePlace
+from makai.core.session_events import FileDiff, FilePlace, FileVersions
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.edit import EditTool
+from makai.tools.edit import EditTool, content_digest
 from makai.tools.permissions.judge import judge
 from makai.tools.permissions.rules import denied_paths, parse_rules
 from makai.tools.workspace import Workspace
@@ -34,10 +35,20 @@ def tool(workspace: Workspace) -> EditTool:
 async def test_a_text_that_occurs_once_is_replaced(tmp_path: Path) -> None:
     after, outcome = await edited(tmp_path, b"a = 1\nb = 2\n", "b = 2", "b = 3")
 
+    mode = stat.S_IMODE((tmp_path / "file").stat().st_mode)
     assert after == b"a = 1\nb = 3\n"
     assert outcome == ToolOutcome(
         content=(Text(text="Edited file."),),
         diffs=(FileDiff(path=f"{tmp_path}/file", old_text="a = 1\nb = 2\n", new_text="a = 1\nb = 3\n"),),
+        file_versions=(
+            FileVersions(
+                path=f"{tmp_path}/file",
+                old_digest=content_digest(b"a = 1\nb = 2\n"),
+                new_digest=content_digest(b"a = 1\nb = 3\n"),
+                old_mode=mode,
+                new_mode=mode,
+            ),
+        ),
     )
 
 
@@ -156,6 +167,34 @@ async def test_what_is_denied_cannot_be_guessed(tmp_path: Path, rule: str, name:
         return "denied" if denied else call.problem
 
     assert await answer("4") == await answer("5")
+
+
+@pytest.mark.parametrize("name", ["secret", "hard-link", "link"])
+async def test_what_a_rule_wants_to_be_asked_about_cannot_be_guessed_unasked(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("the key is 42")
+    (tmp_path / "hard-link").hardlink_to(tmp_path / "secret")
+    (tmp_path / "link").symlink_to("secret")
+    rules = parse_rules(workspace=str(tmp_path), ask=["Read(secret)"])
+    tool = EditTool(Workspace([tmp_path]), denied_paths(rules, "Read", "Edit", "Write"))
+
+    async def answer(guess: str) -> str:
+        call = await tool.describe({"path": name, "old_text": guess, "new_text": "x"})
+        return call.problem or judge("accept_edits", rules, (), "edit", call).decision
+
+    expected = "hard-link does not exist." if name == "hard-link" else "ask"
+    assert (await answer("4"), await answer("5")) == (expected, expected)
+
+
+async def test_an_edit_that_was_shown_without_its_change_does_nothing(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("4")
+    denied = denied_paths(parse_rules(workspace=str(tmp_path), ask=["Read(secret)"]), "Read")
+    tool = EditTool(Workspace([tmp_path]), denied)
+    wanted = {"path": "secret", "old_text": "5", "new_text": "x"}
+
+    await tool.describe(wanted)
+    (tmp_path / "secret").write_text("5")
+    assert (await tool.run(wanted, Silent())).is_error
+    assert (tmp_path / "secret").read_text() == "5"
 
 
 async def test_an_edit_is_described_by_its_diff_and_changes_nothing(tmp_path: Path) -> None:

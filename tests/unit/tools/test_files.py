@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from support.orphan_trials import Silent, text_of
 
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import FileDiff, FilePlace
+from makai.core.session_events import FileDiff, FilePlace, FileVersions
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.edit import MAX_DIFF_BYTES, WriteTool
 from makai.tools.files import DEFAULT_LINES, ListTool, ReadTool
+from makai.tools.permissions.judge import judge
 from makai.tools.permissions.rules import denied_paths, parse_rules
 from makai.tools.search import GrepTool
 from makai.tools.workspace import Workspace
@@ -163,10 +166,16 @@ async def test_a_write_creates_then_replaces_and_returns_the_diff(tmp_path: Path
     assert described == CallDescription(
         kind="edit", title="Write new/file", subject="new/file", locations=(FilePlace(path=path),), diffs=(diff,)
     )
-    assert created == ToolOutcome(content=(Text(text="Created new/file (4 bytes)."),), diffs=(diff,))
+    one, two = (hashlib.sha256(text).hexdigest() for text in (b"one\n", b"two\n"))
+    mode = stat.S_IMODE((tmp_path / "new" / "file").stat().st_mode)
+    made = FileVersions(path=path, new_digest=one, new_mode=mode, made_folders=(f"{tmp_path}/new",))
+    assert created == ToolOutcome(
+        content=(Text(text="Created new/file (4 bytes)."),), diffs=(diff,), file_versions=(made,)
+    )
     assert replaced == ToolOutcome(
         content=(Text(text="Replaced new/file (4 bytes)."),),
         diffs=(FileDiff(path=path, old_text="one\n", new_text="two\n"),),
+        file_versions=(FileVersions(path=path, old_digest=one, new_digest=two, old_mode=mode, new_mode=mode),),
     )
     assert (tmp_path / "new" / "file").read_text() == "two\n"
 
@@ -275,3 +284,64 @@ async def test_a_link_that_was_turned_to_a_denied_file_is_not_read(tmp_path: Pat
     (tmp_path / "link").symlink_to("secret")
 
     assert await tool.run({"path": "link"}, Silent()) == text_outcome("link does not exist.", is_error=True)
+
+
+@pytest.mark.parametrize("rule", ["//{other}/secret", "//{other}", "//{parent}/**/secret"])
+async def test_a_hard_link_to_a_denied_file_elsewhere_is_the_same_file(tmp_path: Path, rule: str) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    for folder in (root, other):
+        folder.mkdir()
+    (other / "secret").write_text("secret")
+    (root / "name").hardlink_to(other / "secret")
+    (root / "twice").write_text("harmless")
+    (root / "again").hardlink_to(root / "twice")
+    pattern = rule.format(other=str(other)[1:], parent=str(tmp_path)[1:])
+    denied = denied_paths(parse_rules(workspace=str(root), deny=[f"Read({pattern})"]), "Read")
+    for roots in ([root], [root, other]):
+        read, grep = ReadTool(Workspace(roots), denied), GrepTool(Workspace(roots), denied)
+        assert await read.run({"path": "name"}, Silent()) == text_outcome("name does not exist.", is_error=True)
+        assert await read.run({"path": "again"}, Silent()) == text_outcome("     1\tharmless")
+        assert await grep.run({"pattern": "."}, Silent()) == text_outcome("again:1: harmless\ntwice:1: harmless")
+
+
+async def test_what_a_rule_wants_to_be_asked_about_is_shown_only_to_a_call_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "a").write_text("harmless")
+    for name in ("secret", "keys/one", "keys/secret"):
+        (tmp_path / name).write_text("secret")
+    (tmp_path / "other").hardlink_to(tmp_path / "secret")
+    (tmp_path / "link").symlink_to("secret")
+    rules = parse_rules(workspace=str(tmp_path), ask=["Read(secret)", "Read(keys/**)"])
+    denied, workspace = denied_paths(rules, "Read"), Workspace([tmp_path])
+    read, grep, listed = ReadTool(workspace, denied), GrepTool(workspace, denied), ListTool(workspace, denied)
+
+    async def answer(tool: ReadTool | GrepTool, **arguments: str) -> tuple[str, str]:
+        """What the rules say, and what the tool shows once that is done."""
+        description = await tool.describe(arguments)
+        decision = judge("ask", rules, (), tool.definition.name, description).decision
+        return decision, text_of(await tool.run(arguments, Silent()))
+
+    assert await answer(read, path="secret") == ("ask", "     1\tsecret")
+    assert await answer(read, path="link") == ("ask", "     1\tsecret")
+    assert await answer(read, path="other") == ("allow", "other does not exist.")
+    assert await answer(grep, pattern=".") == ("allow", "a:1: harmless")
+    assert await answer(grep, pattern=".", path="secret") == ("ask", "secret:1: secret")
+    assert await answer(grep, pattern=".", path="keys") == ("ask", "keys/one:1: secret")
+    assert await answer(grep, pattern=".", path="other") == ("allow", "[nothing found]")
+    assert text_of(await listed.run({}, Silent())) == "a  8\nkeys/\nlink@\nother  6\nsecret  6"
+
+
+async def test_a_link_that_was_turned_to_a_file_that_was_not_asked_about_is_not_read(tmp_path: Path) -> None:
+    for name in ("harmless", "secret"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "link").symlink_to("harmless")
+    denied = denied_paths(parse_rules(workspace=str(tmp_path), ask=["Read(secret)"]), "Read")
+    read, grep = ReadTool(Workspace([tmp_path]), denied), GrepTool(Workspace([tmp_path]), denied)
+    await read.describe({"path": "link"})
+    await grep.describe({"path": "link", "pattern": "."})
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("secret")
+
+    gone = text_outcome("link does not exist.", is_error=True)
+    assert await read.run({"path": "link"}, Silent()) == gone
+    assert await grep.run({"path": "link", "pattern": "."}, Silent()) == gone

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from support.looking import command, judged, rules_in, unasked
 from support.machine import RecordMeasure, slack
 
-from makai.core.session_events import FilePlace, PermissionMode
-from makai.tools.base import CallDescription
-from makai.tools.permissions.git_helpers import SWITCHES, find_repository, has_helpers
-from makai.tools.permissions.judge import Verdict, judge
-from makai.tools.permissions.judging import judge_call
+from makai.core.session_events import PermissionMode
+from makai.tools.permissions.git_helpers import SWITCHES
+from makai.tools.permissions.judge import judge
 from makai.tools.permissions.looking import looked_at, looking_environment
 from makai.tools.permissions.rules import PermissionRules, parse_rules
 from makai.tools.shell_policy.syntax import MAX_CHARACTERS
@@ -103,17 +101,6 @@ def quiet(**written: list[str]) -> PermissionRules:
     return rules_in(ROOT, **written)
 
 
-def rules_in(root: str, **written: list[str]) -> PermissionRules:
-    parsed = parse_rules(workspace=root, **written)
-    return PermissionRules(
-        workspace=root, allow=parsed.allow, ask=parsed.ask, deny=parsed.deny, looking_roots=(root, "/srv/lib")
-    )
-
-
-def command(text: str, folder: str = ROOT) -> CallDescription:
-    return CallDescription(kind="execute", title="", subject=text, locations=(FilePlace(folder),))
-
-
 def decided(text: str, rules: PermissionRules | None = None, mode: PermissionMode = "ask", folder: str = ROOT) -> str:
     return judge(mode, rules or quiet(), (), "shell", command(text, folder)).decision
 
@@ -166,6 +153,38 @@ def test_what_may_do_more_than_look_is_asked_and_in_plan_mode_denied(text: str) 
     assert (decided(text), decided(text, mode="plan")) == ("ask", "deny")
 
 
+SIGNATURES = [
+    *("git log --format=%G?", "git log --format='%+G?'", "git show -s --format=%-GS", "git log --pretty='format:% G?'"),
+    *("git rev-list --format='%w(10)%+GK' HEAD", "git shortlog --group='format:%+G?' HEAD", "git reflog --format=%+G?"),
+    *("git stash list --format=%+G?", "git log --show-signature", "git branch --format='%(signature:grade)'"),
+    *(
+        "git for-each-ref --sort=-signature",
+        "git tag --list --format='%(*signature)'",
+        "git log --format='%(describe)'",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", SIGNATURES)
+def test_a_format_that_has_git_run_another_program_is_asked_about(text: str) -> None:
+    rules = quiet(allow=[f"Bash({' '.join(text.split()[:2])}:*)", "Bash(git stash list:*)"])
+
+    assert (decided(text), decided(text, rules)) == ("ask", "ask")
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        *((f"git config {words}", "ask") for words in ("-l", "--get user.name", "--get-regexp .", "user.name")),
+        *((f"git config {words}", "ask") for words in ("--global -l", "--local --global -l", "--local --includes -l")),
+        *((f"git config {words}", "ask") for words in ("-l --no-local", "--local --no-local -l", "--local a b")),
+        *((f"git config {words}", "allow") for words in ("-l --local", "--worktree -l", "--local --get a.b")),
+    ],
+)
+def test_the_configuration_of_the_user_is_not_shown_unasked(text: str, decision: str) -> None:
+    assert decided(text) == decision
+
+
 OUTSIDE = [
     *(
         "cat /etc/passwd",
@@ -196,7 +215,20 @@ def test_what_the_shell_makes_something_else_of_is_asked(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["grep -R x .", "find -L . -name x", "rg -L x", "tree -l", "diff -r a b", "ls -laR /srv"]
+    "text",
+    [
+        *(
+            "grep -R x .",
+            "find -L . -name x",
+            "find . -follow",
+            "rg -L x",
+            "fd -L x",
+            "tree -l",
+            "du -L",
+            "diff -r a b",
+        ),
+        *("ls -RL", "ls --recursive --dereference", "ls -laR /srv"),
+    ],
 )
 def test_what_follows_links_is_asked(text: str) -> None:
     assert decided(text) == "ask"
@@ -255,15 +287,6 @@ def test_a_rule_for_all_reading_or_for_the_command_itself_counts() -> None:
 # What the file system says -------------------------------------------------------------------------------------------
 
 
-async def judged(text: str, root: Path, **written: list[str]) -> Verdict:
-    rules = rules_in(str(root), **written)
-    return await judge_call("ask", rules, [], "shell", command(text, str(root)), is_clients_own=False)
-
-
-async def unasked(text: str, root: Path, **written: list[str]) -> bool:
-    return (await judged(text, root, **written)).decision == "allow"
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = Path(os.path.realpath(tmp_path)) / "root"
@@ -297,124 +320,40 @@ async def test_another_name_of_a_file_that_may_not_be_read_is_asked_about(root: 
     assert [await unasked(text, root, deny=["Read(.env)"]) for text in texts] == [False, False, False, True]
 
 
-def git(folder: Path, *words: str) -> None:
-    named = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
-    subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True, timeout=30)
-
-
-CONFIGURED = {
-    "fsmonitor": "[core]\n\tfsmonitor = ./x\n",
-    "a clean filter": '[filter "f"]\n\tclean = ./x\n',
-    "a text converter": '[diff "d"]\n\ttextconv = ./x\n',
-    "an external diff": "[diff]\n\texternal = ./x\n",
-    "an include": "[include]\n\tpath = other\n",
-    "on the section's line": "[core] fsmonitor = ./x\n",
-    "a continued line": "[core]\n\tfilemode = true \\\n\tfsmonitor = ./x\n",
-    "hooks": "[core]\n\thooksPath = x\n",
-    "a pager": "[pager]\n\tlog = ./x\n",
-    "another work tree": "[core]\n\tworktree = /etc\n",
-    "a promisor": '[remote "o"]\n\tpromisor = true\n',
-    "upper case": "[CORE]\n\tFSMonitor = ./x\n",
-    "not text": "\x00\n",
-}
-
-
-@pytest.mark.parametrize("config", CONFIGURED.values(), ids=CONFIGURED.keys())
-async def test_a_repository_whose_configuration_may_run_something_is_asked_about(root: Path, config: str) -> None:
-    git(root, "init")
-    git(root, "remote", "add", "origin", "https://example.com/x.git")
-    texts = ("git status", "git log -p", "cd src && git diff")
-    assert [await unasked(text, root) for text in texts] == [True, True, True]
-
-    with (root / ".git/config").open("a") as file:
-        file.write(config)
-    assert [await unasked(text, root) for text in (*texts, "ls")] == [False, False, False, True]
-
-
-async def test_worktrees_submodules_and_repositories_above_are_seen(root: Path) -> None:
-    git(root, "init")
-    git(root, "commit", "--allow-empty", "-m", "x")
-    git(root, "worktree", "add", "tree")
-    assert [find_repository(str(root / name)) for name in ("src", "tree")] == [str(root), str(root / "tree")]
-    assert [has_helpers(str(root / name)) for name in (".", "tree")] == [False, False]
-    assert [await unasked(text, root / "src") for text in ("git status", "git diff", "git log")] == [True, False, False]
-
-    git(root, "config", "core.fsmonitor", "./x")
-    assert [has_helpers(str(root / name)) for name in (".", "tree")] == [True, True]
-    git(root, "config", "--unset", "core.fsmonitor")
-    (root / ".git/modules").mkdir()
-    assert [has_helpers(str(root / name)) for name in (".", "tree")] == [True, True]
-    (root / "odd").mkdir()
-    (root / "odd/.git").write_text("no such thing")
-    assert has_helpers(str(root / "odd"))
-
-
-async def test_a_repository_that_is_another_one_is_asked_about(root: Path) -> None:
-    other, trees = root.parent / "other", root.parent / "trees"
-    for folder in (other, trees):
-        folder.mkdir()
-    git(other, "init")
-    git(other, "commit", "--allow-empty", "-m", "x")
-    git(other, "worktree", "add", str(trees / "tree"))
-    (root / ".git").write_text(f"gitdir: {other}/.git\n")
-    assert [await unasked(text, root) for text in ("git log", "git status")] == [False, False]
-
-    (root / ".git").unlink()
-    (root / ".git").symlink_to(other / ".git")
-    assert [await unasked(text, root) for text in ("git log", "git status")] == [False, False]
-
-    (root / ".git").unlink()
-    git(root, "init")
-    assert await unasked("git log", root)
-    (root / ".git/commondir").write_text(f"{other}/.git\n")
-    assert not await unasked("git log", root)
-    (root / ".git/commondir").unlink()
-    (root / ".git/objects/info/alternates").write_text(f"{other}/.git/objects\n")
-    assert not await unasked("git log", root)
-    assert await unasked("git log", trees / "tree")
-
-
-async def test_a_pattern_that_takes_long_to_expand_is_asked_about(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("makai.tools.permissions.looking.MAX_ENTRIES", 30)
-    for number in range(20):
-        (root / "src" / f"f{number}.py").touch()
-    assert await unasked("wc -l src/*.py", root)
-    for number in range(20):
-        (root / "src" / f"g{number}.py").touch()
-    assert not await unasked("wc -l src/*.py", root)
-
-
-def test_git_runs_no_helper_with_the_switches_on(root: Path) -> None:
-    git(root, "init")
-    (root / "a").write_text("x\n")
-    git(root, "add", "a")
-    git(root, "commit", "-m", "x")
-    (root / "a").write_text("y\n")
-    (root / "run").write_text(f"#!/bin/sh\ntouch {root}/ran\n")
-    (root / "run").chmod(0o755)
-    (root / ".git/hooks/post-index-change").write_text(f"#!/bin/sh\ntouch {root}/ran\n")
-    (root / ".git/hooks/post-index-change").chmod(0o755)
-    for key in ("core.fsmonitor", "diff.external", "core.pager", "gpg.program"):
-        git(root, "config", key, str(root / "run"))
-    environ = looking_environment(dict(os.environ), [str(root)])
-    texts = ("status", "diff", "log -p", "show", "ls-files -m", "grep x", "log --show-signature")
-
-    def ran(environ: dict[str, str]) -> list[str]:
-        found = []
-        for text in texts:
-            subprocess.run(["git", *text.split()], cwd=root, env=environ, capture_output=True, timeout=30)
-            if (root / "ran").exists():
-                (root / "ran").unlink()
-                found.append(text)
-        return found
-
-    assert (ran(environ), "status" in ran(dict(os.environ)), "diff" in ran(dict(os.environ))) == ([], True, True)
-
-
 def test_no_program_of_the_sessions_folders_is_found(root: Path) -> None:
     environ = {"PATH": f"{root}/bin:/usr/bin::.:bin:{root}:/bin", "LANG": "C"}
 
     assert looking_environment(environ, [str(root)]) == {"LANG": "C", "PATH": "/usr/bin:/bin", **SWITCHES}
+
+
+def test_no_variable_makes_a_program_load_code_of_the_sessions_folders(root: Path) -> None:
+    (root.parent / "link").symlink_to(root)
+    loaded = [
+        *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "NODE_PATH"),
+        "NODE_OPTIONS",
+    ]
+    loaded += [
+        "GEM_PATH",
+        "GEM_HOME",
+        "RUBYOPT",
+        "PERL5LIB",
+        "PERL5OPT",
+        "BASH_ENV",
+        "GCONV_PATH",
+        "GOFLAGS",
+        "UNKNOWN",
+    ]
+    inside = {
+        "GOROOT": str(root),
+        "XDG_CONFIG_HOME": f"{root.parent}/link/x",
+        "JAVA_HOME": "jdk",
+        "GOPATH": f"/go:{root}",
+    }
+    kept = {"LC_ALL": "C", "HOME": str(root.parent), "CARGO_HOME": "/usr", "VIRTUAL_ENV": f"{root}/.venv"}
+
+    found = looking_environment({**dict.fromkeys(loaded, "/x"), **inside, **kept}, [str(root)])
+
+    assert found == {**kept, "PATH": "", **SWITCHES}
 
 
 HOSTILE = [
@@ -462,4 +401,28 @@ def test_what_a_command_reads_is_told_whole() -> None:
         ("/r/src/a", "/r/src/*.py"),
         ("/r/src/*.py",),
     )
-    assert (found.bare_globs, found.repositories, found.whole_repository) == (("/r/src",), (), False)
+    assert (found.searched, found.followed) == (found.trees, ())
+    assert (found.bare_globs, found.repositories, found.whole_repository) == (("/r/src/*.py",), (), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "trees", "searched", "followed"),
+    [
+        ("true | grep -r x", ("/r",), ("/r",), ()),
+        ("grep -r x - < a", ("/r/-", "/r/a"), ("/r/-", "/r/a"), ()),
+        ("grep -rf a", ("/r", "/r/a"), ("/r", "/r/a"), ()),
+        ("true | grep x", (), (), ()),
+        ("find -newer a", ("/r", "/r/a"), (), ()),
+        ("ls", (), (), ()),
+        ("ls -L a", (), (), ("/r/a",)),
+        ("ls -L", (), (), ("/r",)),
+        ("diff a /dev/null", ("/r/a",), ("/r/a",), ("/r/a",)),
+    ],
+)
+def test_folders_are_told_by_what_is_shown_of_them(
+    text: str, trees: tuple[str, ...], searched: tuple[str, ...], followed: tuple[str, ...]
+) -> None:
+    found = looked_at(text, "/r")
+
+    assert found is not None
+    assert (found.trees, found.searched, found.followed) == (trees, searched, followed)

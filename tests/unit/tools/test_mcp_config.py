@@ -137,6 +137,22 @@ def test_no_secret_is_printed() -> None:
     assert second.address == "https://h/p"
 
 
+@pytest.mark.parametrize(
+    ("command", "args", "address"),
+    [
+        ("npx", ("-y", "@scope/files", "."), "npx @scope/files"),
+        ("uvx", ("--from", "git+https://t0ken@host/x", "x-server"), "uvx x-server"),
+        ("/usr/bin/python3", ("-m", "calc", "--key", "k"), "/usr/bin/python3 calc"),
+        ("python3", ("-c", "import calc"), "python3"),
+        ("own-server", ("--key", "k"), "own-server"),
+    ],
+)
+def test_what_a_launcher_starts_is_told_and_other_arguments_are_not(
+    command: str, args: tuple[str, ...], address: str
+) -> None:
+    assert StdioServer(name="a", command=command, args=args).address == address
+
+
 def test_the_identity_follows_what_would_be_run_or_asked() -> None:
     plain = StdioServer(name="x", command="a", args=("b",))
     same = StdioServer(name="y", command="a", args=("b",), env={"K": Secret("v")})

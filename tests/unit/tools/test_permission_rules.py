@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,18 @@ def test_rules_are_read_as_what_they_mean() -> None:
     ]
 
 
+@pytest.mark.req("MK-TOOL-012")
+def test_a_rule_names_one_tool_of_a_tool_server_or_all_of_them() -> None:
+    assert [permission_rules.parse_rule(text) for text in ("desk__look", "desk__*", "1a-b__look", "1a-b__*")] == [
+        NamedTool("desk__look"),
+        NamedTool("desk__", is_prefix=True),
+        NamedTool("1a-b__look"),
+        NamedTool("1a-b__", is_prefix=True),
+    ]
+    assert decided("desk__look", CallDescription(kind="other", title=""), deny=["desk__*"]) == "deny"
+    assert decided("desk2__look", CallDescription(kind="other", title=""), deny=["desk__*"]) is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -58,7 +72,7 @@ def test_rules_are_read_as_what_they_mean() -> None:
         *("WebFetch(domain:a/b)", "todo(x)"),
         *("mcp__", "mcp__*", "mcp__x__*y", "mcp__x(y)", f"mcp__x({'0' * 32})", f"mcp__x__*({'0' * 32})"),
         *("mcp__x__y(z)", f"todo({'0' * 32})", "to*", "*", "Bash(ls) x", "WebFetch(domain:*)"),
-        *("1abc", "mcp__x*"),
+        *("1abc", "mcp__x*", "a__b__*", "desk_*", "__*"),
     ],
 )
 def test_a_rule_that_cannot_be_read_is_named(text: str) -> None:
@@ -276,3 +290,34 @@ def test_a_pattern_matches_itself_and_what_is_below_it_but_no_longer_name(names:
     assert pattern.matches(f"{path}/x", ROOT)
     assert pattern.matches(path, f"{ROOT}-secret")  # relative to whichever workspace is given
     assert not pattern.matches(f"{ROOT}-secret/{path}", ROOT)
+
+
+def written_as_expression(pattern: str) -> re.Pattern[str]:
+    """What a pattern with a leading slash means, said in another way."""
+    names = [
+        "(?:[^/]+/)*" if name == "**" else re.escape(name).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + "/"
+        for name in pattern.split("/")[1:]
+    ]
+    return re.compile("".join(names).removesuffix("/") + "(?:/.*)?")
+
+
+SHORT_NAMES = st.sampled_from(["a", "b", "ab", "ba", "[a]", "A", "a.b"])
+SHORT_PATTERNS = st.sampled_from(["a", "b", "*", "a*", "*b", "?", "a?b", "*a*b*", "[a]", "A", "**"])
+
+
+@given(st.lists(SHORT_PATTERNS, min_size=1, max_size=5), st.lists(SHORT_NAMES, min_size=1, max_size=6))
+def test_a_pattern_means_what_its_expression_means(names: list[str], path: list[str]) -> None:
+    while names[-1:] == ["**"]:  # which every pattern has in effect
+        names.pop()
+    pattern = parse_path_pattern("/" + "/".join(names))
+    expected = not names or written_as_expression("/" + "/".join(names)).fullmatch("/".join(path)) is not None
+
+    assert pattern is not None
+    assert pattern.matches("/".join(path), ROOT) is expected
+
+
+def test_a_path_longer_than_any_file_has_is_forbidden_by_every_pattern_and_allowed_by_none() -> None:
+    path = "a/" * 500_000
+
+    assert decided("read", call("read", path), deny=["Read(.env)"]) == "deny"
+    assert decided("read", call("read", path), allow=["Read(a/**)"]) is None

@@ -88,7 +88,8 @@ def test_without_rules_the_mode_decides(call: Called, ask: str, accept_edits: st
         (EDIT, "Edit(docs/**)", ["ask", "allow", "deny", "allow"]),
         (WRITE, "Edit", ["allow", "allow", "deny", "allow"]),
         (HOOK, "Edit; Edit(.git/**)", ["ask", "ask", "deny", "allow"]),
-        (LOOK, "Bash(git log:*)", ["allow", "allow", "allow", "allow"]),
+        # Without a sandbox nothing keeps it from writing, so plan mode asks.
+        (LOOK, "Bash(git log:*)", ["allow", "allow", "ask", "allow"]),
         (LOOK, "Bash(git)", ["ask", "ask", "ask", "allow"]),
         (TEST, "Bash(pytest:*)", ["allow", "allow", "deny", "allow"]),
         (TEST, "Bash", ["allow", "allow", "deny", "allow"]),

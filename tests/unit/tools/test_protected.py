@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from makai.tools.edit import EditTool
 from makai.tools.file_errors import printable
 from makai.tools.permissions.judge import judge
 from makai.tools.permissions.rules import parse_rules
-from makai.tools.protected import is_protected
+from makai.tools.protected import is_guarded, is_protected
 from makai.tools.workspace import Workspace
 
 SECRET = "the-secret-key"
@@ -86,10 +87,42 @@ def test_files_that_make_later_commands_run_code_are_protected_by_every_spelling
 
 
 @pytest.mark.parametrize(
+    "paths",
+    [
+        ".autoenv .autoenv_leave.zsh .bash_completion .bashrc.d/x .env.leave .envrc.local .mkshrc .rvmrc .wezterm.lua "
+        ".xonshrc .yashrc .zshrc.local .config/nushell/config.nu .config/starship.toml .config/powershell/profile.ps1",
+        "simple-git-hooks.cjs simple-git-hooks.json .simple-git-hooks.js husky.config.js hk.pkl .hk.pkl .config/hk.pkl "
+        "prek.toml captainhook.json .git-hooks/x .cargo-husky/hooks/pre-push .sl/config .git-credentials",
+        ".devcontainer.json .helix/languages.toml hie.yaml .vs/tasks.vs.json .nova/Tasks/a.json .theia/tasks.json "
+        ".nvim/init.lua rust-analyzer.toml .luarc.json .gdbearlyinit .config/Code/User/tasks.json .config/zed/x",
+        ".builds/a.yml .tekton/p.yaml .zuul.yaml zuul.d/jobs.yaml bitrise.yml .drone.star .gitlab-ci.yaml "
+        "Jenkinsfile.release .azure-pipelines/x.yml .packit.yaml",
+        ".octaverc .pdbrc.py .pythonrc.py .psqlrc .sqliterc .sbclrc .mongoshrc.js .julia/config/startup.jl startup.m "
+        "sitecustomize/__init__.py usercustomize.pyc sitecustomize.cpython-311-x86_64-linux-gnu.so "
+        "jupyter_server_config.py",
+        "uv.toml poetry.toml pip.ini nuget.config pnpmfile.cjs .pnpmfile.mjs .yarn/sdks/x .asdfrc .bazelversion "
+        "mise/config.toml .flox/env/manifest.toml .cargo/env .cargo/bin/cargo .mavenrc",
+        ".opencode.json .roomodes .kilocode/rules.md .openhands/setup.sh .factory/hooks.json .claude-plugin/x.json "
+        ".claude.json .aider.conf.yml .aider.model.settings.yml CODEX.md AGENTS.local.md .crush/x .agent/rules/x",
+        ".kube/config .docker/config.json .docker/cli-plugins/x .aws/config .azure/config .pgpass",
+    ],
+    ids=["shells", "hooks", "editors", "builds", "interpreters", "packages", "agents", "keys"],
+)
+def test_the_files_of_each_family_are_protected_and_guarded(paths: str) -> None:
+    unprotected = [path for path in paths.split() if not is_protected(path)]
+    places = {path: list(pairwise(["work", *path.split("/")])) for path in paths.split()}
+    unguarded = [path for path, names in places.items() if not any(is_guarded(*pair) for pair in names)]
+
+    assert (unprotected, unguarded) == ([], [])
+
+
+@pytest.mark.parametrize(
     "path",
     [
         *("", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py", "git~/x", "legit~1"),
-        *("src/.github.py", "a.pth.txt", "venv/lib/x.py"),
+        *("src/.github.py", "a.pth.txt", "venv/lib/x.py", "Makefile", "package.json", "pyproject.toml", "conftest.py"),
+        *("Dockerfile", "tox.ini", "justfile", "flake.nix", ".env", ".docker/php/Dockerfile", ".cargo/x", "mise/x.py"),
+        *("src/jupyter_config_test.py", "customize.py", "simple-git-hooks", "husky.config", ".config/nextest.toml"),
     ],
 )
 def test_ordinary_files_and_those_that_only_look_like_them_are_not_protected(path: str) -> None:

@@ -16,9 +16,10 @@ from support.plain_mcp import PYTHON, SERVER
 
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.tools.base import ToolOutcome
-from makai.tools.sandbox import guard
+from makai.tools.sandbox import guard_snapshot
 from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
-from makai.tools.sandbox.guard import FileGuard, GuardSnapshot, snapshot_of
+from makai.tools.sandbox.guard import FileGuard
+from makai.tools.sandbox.guard_snapshot import GuardSnapshot, snapshot_of
 from makai.tools.sandbox.policy import not_to_be_made
 
 PLANTED = (
@@ -27,6 +28,7 @@ PLANTED = (
     *("GEMINI.md", ".cursorrules", ".windsurfrules", ".gitlab-ci.yml", "Jenkinsfile", "all.code-workspace", ".ENVRC"),
     *(".git/config", ".git/hooks/pre-commit", ".vscode/tasks.json", ".idea/workspace.xml", ".husky/pre-commit"),
     *(".github/workflows/ci.yml", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json"),
+    *(".devcontainer.json", ".helix/languages.toml", "sitecustomize/__init__.py", ".builds/a.yml", "uv.toml"),
     *(".mise/config.toml", ".claude/settings.json", ".cargo/config.toml", ".config/git/config", ".makai/config.toml"),
 )
 
@@ -227,6 +229,80 @@ async def test_a_folder_that_is_replaced_by_a_link_brings_nothing_with_it(base: 
     assert (codes(outcome), (base / "work/sub/.envrc").exists()) == (["protected_file_taken"], False)
 
 
+HIDING = {
+    "in installed packages": (
+        "mkdir node_modules; mv sub node_modules/sub; echo evil > node_modules/sub/.envrc; ln -s node_modules/sub sub"
+    ),
+    "a folder in it": "mkdir venv; mv sub venv/sub; mkdir venv/sub/.vscode; echo evil > venv/sub/.vscode/tasks.json; "
+    "ln -s venv/sub sub",
+    "below the one that is replaced": (
+        "mkdir -p .cache/s/deep; echo evil > .cache/s/deep/.envrc; rmdir sub/deep; ln -s ../.cache/s/deep sub/deep"
+    ),
+    "the packages themselves": "mkdir .cache; echo evil > .cache/.envrc; rm -r sub; ln -s .cache sub",
+    "by two links": "mkdir -p .tox/a; echo evil > .tox/a/.envrc; rm -r sub; ln -s .tox/a b; ln -s b sub",
+    "in temporary files": "mv sub $TMPDIR/sub; echo evil > $TMPDIR/sub/.envrc; ln -s $(sed -n 's#^[^ ]* [^ ]* [^ ]* "
+    "\\([^ ]*\\) /tmp .*#\\1#p' /proc/self/mountinfo | head -1)/sub sub; [ -e sub ] || "
+    "{ rm sub; ln -s $TMPDIR/sub sub; }",
+    "by another name": "mkdir -p node_modules/x; echo evil > node_modules/x/.envrc; rm -r sub; mv node_modules/x sub",
+    "all packages by another name": (
+        "mkdir node_modules; echo evil > node_modules/.envrc; rm -r sub; mv node_modules sub"
+    ),
+    "by a hard link": "mkdir node_modules; echo evil > node_modules/x; ln node_modules/x sub/.envrc",
+    "behind many links": (
+        "mkdir .cache d; echo evil > .cache/.envrc; for i in $(seq 1100); do ln -s d l$i; done; rm -r sub; "
+        "ln -s .cache sub"
+    ),
+    "by a link that is named as a holder": "mkdir x; echo evil > x/config.toml; ln -s x .cargo",
+}
+
+
+@pytest.mark.parametrize("script", HIDING.values(), ids=HIDING)
+async def test_no_way_leads_from_a_folder_that_was_there_to_a_new_one_elsewhere(
+    base: Path, detection: Detection, script: str
+) -> None:
+    async with bench_in(base, detection) as bench:
+        outcome = await shell(bench, script)
+
+    places = ("sub/.envrc", "sub/.vscode/tasks.json", "sub/deep/.envrc", ".cargo/config.toml")
+    assert [path for path in places if (base / "work" / path).exists()] == []
+    assert "protected_file_taken" in codes(outcome)
+
+
+async def test_what_a_later_command_puts_where_a_link_leads_is_moved_away(base: Path, bubblewrap: Detection) -> None:
+    (base / "work/node_modules/x").mkdir(parents=True)
+    (base / "work/x").symlink_to("node_modules/x")
+    async with bench_in(base, bubblewrap) as bench:
+        linked = await shell(
+            bench, "mkdir -p .venv/y/.github node_modules/z; ln -s .venv/y y; echo 1 > node_modules/z/.npmrc"
+        )
+        planted = await shell(bench, "echo evil > node_modules/x/.envrc; echo evil > .venv/y/.envrc; ls -A x y")
+
+    assert [notice.message.partition(",")[0] for notice in linked.notices] == ["A command made .venv/y/.github"]
+    assert (codes(planted), sorted(content_of(base / "work"))) == (
+        ["protected_file_taken"],
+        ["node_modules/z/.npmrc", "x", "y"],
+    )
+
+
+async def test_links_to_other_places_of_the_user_move_nothing(base: Path, bubblewrap: Detection) -> None:
+    (base / "user/.envrc").write_text("mine\n")
+    async with bench_in(base, bubblewrap) as bench:
+        outcome = await shell(bench, f"rm -r sub; ln -s {base}/user sub; ln -s .. up; ln -s . here")
+
+    assert ((base / "user/.envrc").read_text(), codes(outcome)) == ("mine\n", [])
+
+
+def test_a_folder_that_became_too_large_is_reported(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_snapshot, "MAX_FOLDERS", 4)
+    watching = FileGuard([str(base / "work")], base / "taken")
+    before = watching.look()
+    for name in ("a", "b", "c"):
+        (base / "work" / name).mkdir()
+    watching.settle(before)
+
+    assert [notice.code for notice in watching.take_notices()] == ["folder_too_large"]
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root can list every folder")
 async def test_a_folder_that_cannot_be_listed_hides_nothing(base: Path, bubblewrap: Detection) -> None:
     async with bench_in(base, bubblewrap) as bench:
@@ -256,7 +332,7 @@ async def test_another_name_of_an_existing_one_is_no_way_to_change_it(base: Path
 async def test_those_beyond_the_mounts_are_put_back(
     base: Path, bubblewrap: Detection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "MAX_READ_ONLY", 1)
+    monkeypatch.setattr(guard_snapshot, "MAX_READ_ONLY", 1)
     for name in ("AGENTS.md", "sub/AGENTS.md", "sub/deep/AGENTS.md"):
         (base / "work" / name).write_text("before\n")
     (base / "work/sub/AGENTS.md").chmod(0o640)
@@ -316,7 +392,7 @@ async def test_what_a_stopped_run_could_not_report_is_reported_by_the_next(base:
 
 
 def test_only_folders_that_changed_are_read_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "_RECENT_NS", 0)
+    monkeypatch.setattr(guard_snapshot, "_RECENT_NS", 0)
     root = str(base / "work")
     first = snapshot_of([root], GuardSnapshot())
     (base / "work/sub/.envrc").write_text("")
@@ -327,7 +403,7 @@ def test_only_folders_that_changed_are_read_again(base: Path, monkeypatch: pytes
 
 
 def test_a_folder_that_is_too_large_is_looked_at_from_the_outside(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MAX_FOLDERS", 2)
+    monkeypatch.setattr(guard_snapshot, "MAX_FOLDERS", 2)
     for folder in ("sub", "sub/deep"):
         (base / "work" / folder / ".envrc").write_text("")
 

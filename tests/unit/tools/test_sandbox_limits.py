@@ -12,7 +12,7 @@ import pytest
 
 from makai.aio.child_process import ChildProcess
 from makai.aio.launcher import Launcher
-from makai.tools.sandbox.limits import in_group, process_group_of
+from makai.tools.sandbox.limits import in_group, process_group_of, remove_when_empty
 
 WITHIN_S = 60.0
 MAX_PROCESSES = 40
@@ -65,6 +65,22 @@ async def test_when_children_use_up_their_group_others_are_still_started(launche
         await bomb.stop()
 
     assert others == [b"0\n", b"1\n", b"2\n", b"3\n"]
+
+
+def test_the_group_is_removed_although_a_process_in_it_ends_a_moment_later(group: str, tmp_path: Path) -> None:
+    own = Path(group).parent / f"{Path(group).name}-{tmp_path.name}"
+    own.mkdir()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as late:
+        (own / "cgroup.procs").write_text(str(late.pid))
+        looks = []
+
+        def end_the_process(seconds: float) -> None:
+            looks.append(own.exists())
+            late.communicate(timeout=WITHIN_S)
+
+        remove_when_empty(own, wait=end_the_process)
+
+    assert (looks[0], own.exists()) == (True, False)
 
 
 def test_the_group_is_removed_when_makai_ends(group: str) -> None:

@@ -15,8 +15,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.machine import RecordMeasure, slack
-from support.orphan_trials import WILD_COMMANDS, Silent, aborted_runs, confining, processes_with, shell_tool, text_of
+from support.machine import RecordMeasure, open_descriptors, slack
+from support.orphan_trials import (
+    WILD_COMMANDS,
+    Silent,
+    aborted_runs,
+    confining,
+    processes_with,
+    shell_tool,
+    text_of,
+    unique_mark,
+)
 from support.profiles import FAULTS
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement
@@ -256,10 +265,11 @@ async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path
 
 
 async def test_processes_in_the_background_end_with_the_command(tmp_path: Path) -> None:
-    outcome = await run(tmp_path, "(setsid bash -c 'exec -a makai-left-behind sleep 600' &); sleep 0.05; echo done")
+    mark = unique_mark()
+    outcome = await run(tmp_path, f"(setsid bash -c 'exec -a {mark} sleep 600' &); sleep 0.05; echo done")
 
     assert outcome.content == (Text(text="done"),)
-    assert processes_with("makai-left-behind") == []
+    assert processes_with(mark) == []
 
 
 @pytest.mark.scaled
@@ -295,11 +305,11 @@ async def test_processes_end_when_makai_itself_is_killed(tmp_path: Path) -> None
 
 async def test_nothing_of_a_call_stays_open(tmp_path: Path) -> None:
     await run(tmp_path, "true")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for command in ("true", *list(WILD_COMMANDS.values())[:3]):
         await run(tmp_path, command, timeout_s=0.2)
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() - before == set()
 
 
 async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None:

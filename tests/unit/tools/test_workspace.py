@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.machine import RecordMeasure
+from support.machine import RecordMeasure, open_descriptors
 from support.path_trials import INSIDE, MAGIC, SECRET, changes, content, make_root, race, spellings
 from support.places import mode
 from support.profiles import FAULTS
@@ -317,14 +317,14 @@ def test_names_that_are_not_utf_8_can_be_listed_and_read(tmp_path: Path) -> None
 
 def test_a_workspace_holds_no_descriptor(tmp_path: Path) -> None:
     root, _ = make_root(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     workspace = Workspace([root])
     for path in ("inner/file", "../x", "nothing", "inner"):
         for action in (content, names, write):
             with suppress(FileRefused):
                 action(workspace, path)
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() - before == set()
 
 
 def test_a_protected_file_is_written_only_by_its_own_name(tmp_path: Path) -> None:

@@ -29,6 +29,14 @@ def test_above_the_cap_the_oldest_connection_without_a_token_goes() -> None:
     assert len(table) == 4
 
 
+def test_connections_that_have_just_opened_are_bounded_by_the_total_only() -> None:
+    table = ConnectionTable(ListenerLimits(unauthenticated=2, total=4, burst_s=1.0))
+    young = [OpenConnection("a", 5.0 + number / 10) for number in range(5)]
+
+    assert [table.add(connection) for connection in young] == [None, None, None, None, young[0]]
+    assert table.add(OpenConnection("b", 6.1)) is young[1]
+
+
 def test_the_peer_with_the_most_connections_loses_one() -> None:
     table = ConnectionTable(ListenerLimits(unauthenticated=4, total=10))
     honest, flooding, *_ = opened(table, "10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -68,6 +69,16 @@ def test_messages_are_read_as_protobuf_asks(message: bytes, frame: bytes) -> Non
 def test_what_is_no_message_is_a_parse_error(message: bytes) -> None:
     with pytest.raises(ParseError):
         decode_frame(message)
+
+
+@pytest.mark.req("MK-TRANS-013")
+def test_the_service_has_the_name_that_the_proto_file_gives_it() -> None:
+    definition = (Path(transport.__file__).parent / "makai.proto").read_text()
+
+    (package,) = re.findall(r"^package ([\w.]+);", definition, re.MULTILINE)
+    (service,) = re.findall(r"^service (\w+) \{", definition, re.MULTILINE)
+    (method,) = re.findall(r"rpc (\w+)\s*\(stream Frame\) returns \(stream Frame\)", definition)
+    assert (f"{package}.{service}", method) == (SERVICE, METHOD)
 
 
 @needs_protobuf

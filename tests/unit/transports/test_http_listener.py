@@ -153,7 +153,7 @@ async def test_a_tls_handshake_has_a_deadline_and_counts_as_a_connection() -> No
 
 async def test_the_oldest_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_table, "HEADER_DEADLINE_S", WAIT_S)
-    async with listening(ListenerLimits(unauthenticated=3, total=10)) as port, asyncio.timeout(WAIT_S):
+    async with listening(ListenerLimits(unauthenticated=3, total=10, burst_s=0.0)) as port, asyncio.timeout(WAIT_S):
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
         for reader, _ in opened[:2]:
             with suppress(ConnectionError):
@@ -162,3 +162,15 @@ async def test_the_oldest_silent_connection_makes_room_for_a_new_one(monkeypatch
         assert answer.endswith(b"inside")
         for _, writer in opened:
             writer.transport.abort()
+
+
+async def test_clients_that_connect_at_once_are_all_served_although_they_are_more_than_silent_ones_may_be() -> None:
+    async with listening(ListenerLimits(unauthenticated=3, total=100)) as port, asyncio.timeout(WAIT_S):
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+        for _, writer in opened:
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answers = [await reader.read() for reader, _ in opened]
+        for _, writer in opened:
+            writer.close()
+
+    assert [answer.endswith(b"inside") for answer in answers] == [True] * 50

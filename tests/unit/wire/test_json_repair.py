@@ -12,7 +12,7 @@ from support.profiles import examples
 
 from makai.core.sanitize import sanitize_text
 from makai.wire import strict_json
-from makai.wire.json_repair import JSONRepair, repaired
+from makai.wire.json_repair import JSONRepair, carried, repaired
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> bytes:
@@ -52,10 +52,19 @@ def test_any_bytes_become_utf8(data: bytes, cuts: list[int]) -> None:
         (b"\\", b"\\"),
         (rb"\ud83d", rb"\ufffd"),
         (rb"\ud83", rb"\ud83"),
+        (b'"a\x00b\x01\x1f"', rb'"a\u0000b\u0001\u001f"'),
+        (b'{\t"a":\r\n1}', b'{\t"a":\r\n1}'),
     ],
     ids=str,
 )
-def test_only_halves_and_invalid_bytes_are_replaced(document: bytes, kept: bytes) -> None:
+def test_only_halves_invalid_bytes_and_control_characters_are_replaced(document: bytes, kept: bytes) -> None:
     for cut in range(len(document) + 1):
         assert in_pieces(document, [cut]) == kept
     assert in_pieces(document, list(range(len(document)))) == kept
+
+
+@examples(300)
+@given(st.text(st.characters() | st.sampled_from("\0\\u\ud83d0"), max_size=12))
+def test_any_text_is_carried_as_the_same_replacements(text: str) -> None:
+    for outer in (text, json.dumps(text)):
+        assert strict_json.decode(carried(json.dumps(outer).encode())) == sanitize_text(outer)

@@ -57,6 +57,31 @@ def test_an_answer_may_carry_a_null_beside_what_it_means(peer: json_rpc.JsonRpcP
     ]
 
 
+@pytest.mark.parametrize(
+    "content", [rb"a\u0000b", rb"a\ud800b", rb"a\uDC00b", b"a\xffb"], ids=["NUL", "high", "low", "bytes"]
+)
+def test_text_of_an_answer_that_cannot_be_carried_is_replaced(peer: json_rpc.JsonRpcPeer, content: bytes) -> None:
+    peer.request("m")
+
+    (event,) = peer.receive(b'{"jsonrpc":"2.0","id":1,"result":{"content":"%s"}}' % content)
+
+    assert isinstance(event, json_rpc.Response)
+    assert (event.id, json.loads(bytes(event.result)), peer.malformed) == (1, {"content": "a\ufffdb"}, 0)
+
+
+def test_an_answer_that_cannot_be_read_ends_its_request(peer: json_rpc.JsonRpcPeer) -> None:
+    peer.request("m")
+    peer.request("m")
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{"content":"a" "b"}}'
+
+    (failed,) = peer.receive(answer)
+    assert isinstance(failed, json_rpc.ErrorResponse)
+    assert (failed.id, failed.code, failed.message[:26]) == (1, json_rpc.PARSE_ERROR, "The answer cannot be read:")
+    assert [type(event) for event in peer.receive(answer)] == [json_rpc.Malformed]
+    assert [type(event) for event in peer.receive(line(id=2, method="m\0"))] == [json_rpc.Malformed]
+    assert peer.receive(line(id=2, result=3)) == [json_rpc.Response(2, Raw(b"3"))]
+
+
 def test_an_error_that_names_no_request_is_reported_without_id() -> None:
     error = {"code": json_rpc.PARSE_ERROR, "message": "what?"}
     assert json_rpc.JsonRpcPeer().receive(line(id=None, error=error)) == [
@@ -145,6 +170,9 @@ def test_unanswered_requests_are_bounded_in_both_directions() -> None:
         (b"Hello, I am an agent!", json_rpc.PARSE_ERROR, None),
         (b'{"jsonrpc":"2.0","id":1,"method":"m"', json_rpc.PARSE_ERROR, None),
         (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', json_rpc.PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"\\u0000"}}', json_rpc.PARSE_ERROR, 7),
+        (b'{"jsonrpc":"2.0","id":"x","method":"m","params":{"a":"\\ud800"}}', json_rpc.PARSE_ERROR, "x"),
+        (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"\\u0000', json_rpc.PARSE_ERROR, None),
         (b"[" * 100_000, json_rpc.PARSE_ERROR, None),
         (b'[{"jsonrpc":"2.0","id":1,"method":"m"}]', json_rpc.INVALID_REQUEST, None),
         (b"[]", json_rpc.INVALID_REQUEST, None),

@@ -103,6 +103,18 @@ def test_text_with_a_lone_surrogate_is_refused_in_both_directions() -> None:
         strict_json.encode({"a": "\ud800"})
 
 
+@pytest.mark.parametrize("text", [r'"a\ud800b"', r'"\ud800"', r'"\udc00 "', r'{"a": "\ud83d\u0041"}', r'["\ud800\n"]'])
+def test_an_escape_of_a_lone_surrogate_is_named(text: str) -> None:
+    with pytest.raises(ParseError, match="not valid JSON: a string has a lone surrogate"):
+        strict_json.decode(text)
+
+
+@pytest.mark.parametrize("text", [r'"\ud83d', r'["\ud800"', r'["\ud83d\ude00"'])
+def test_a_document_that_ends_too_early_is_not_blamed_on_its_surrogates(text: str) -> None:
+    with pytest.raises(ParseError, match=r"not valid JSON: (Input data was truncated|JSON is malformed)"):
+        strict_json.decode(text)
+
+
 def test_negative_zero_keeps_its_sign_only_as_a_float() -> None:
     assert math.copysign(1, strict_json.decode(b"-0.0")) == -1.0
     assert math.copysign(1, strict_json.decode(b"-0")) == 1.0
@@ -177,3 +189,9 @@ def test_any_bytes_give_a_storable_value_or_a_parse_error(document: bytes) -> No
 @given(values)
 def test_every_value_survives_the_round_trip(value: Any) -> None:
     assert strict_json.decode(strict_json.encode(value)) == value
+
+
+def test_valid_json_of_another_type_is_not_called_invalid() -> None:
+    with pytest.raises(ParseError) as caught:
+        strict_json.decode_with(msgspec.json.Decoder(dict[str, int]), b'{"version": "1"}')
+    assert caught.value.message == "Expected `int`, got `str` - at `$[...]`"

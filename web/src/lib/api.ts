@@ -1,5 +1,6 @@
 // The server's REST side. In: what the page wants. Out: typed answers, or an ApiError that says what went wrong in
 // words for a person. The cookie carries the authorisation; nothing here knows the token after it was traded.
+import { carriedJson, carriedText } from "./carried";
 import type { PermissionMode, SandboxLevel, TranscriptItem, Usage } from "./protocol";
 
 export type Scope = "observe" | "prompt" | "approve" | "admin";
@@ -9,6 +10,7 @@ export interface Info {
   default_model_ref: string | null;
   default_cwd: string;
   default_sandbox?: SandboxLevel;
+  default_mode?: PermissionMode;
   home_has_models: boolean;
   demo: boolean;
   /** What the token of this page allows, its name, and the only session that it opens, if it is one. */
@@ -63,10 +65,16 @@ export interface Model {
   context_window?: number;
 }
 
+/** An agent that can run a session; `native` is makai's own. */
 export interface Harness {
   name: string;
+  title: string;
   available: boolean;
-  reason?: string;
+  /** How to install it; empty when that is not known. */
+  install: string;
+  /** What it can and cannot do, in words; both empty when that is not known. */
+  can: string[];
+  cannot: string[];
 }
 
 export interface Account {
@@ -109,7 +117,7 @@ async function ask<Answer>(method: string, path: string, body?: unknown, token?:
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
         ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
       },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(body === undefined ? {} : { body: carriedJson(body) }),
     });
   } catch {
     throw new ApiError(0, "unreachable", "The server does not answer.", "Is `makai serve` still running?");
@@ -128,7 +136,15 @@ async function refusal(response: Response): Promise<ApiError> {
   }
 }
 
-const id = encodeURIComponent;
+/** What an undo or a redo of file changes would do. */
+export interface RestorePlan {
+  text: string;
+  plan_id: string;
+  files: { path: string; kind: "create" | "change" | "remove" | "keep"; added?: number; removed?: number; refusal?: string }[];
+  notes?: string[];
+}
+
+const id = (text: string): string => encodeURIComponent(carriedText(text));
 
 export const api = {
   cookie: (token: string) => ask<void>("POST", "/api/cookie", {}, token),
@@ -143,6 +159,8 @@ export const api = {
   remove: (sessionId: string) => ask<void>("DELETE", `/api/sessions/${id(sessionId)}`),
   fork: (sessionId: string, at?: number) =>
     ask<{ session_id: string }>("POST", `/api/sessions/${id(sessionId)}/fork`, at === undefined ? {} : { at }),
+  restorePlan: (sessionId: string, direction: "undo" | "redo") =>
+    ask<RestorePlan>("GET", `/api/sessions/${id(sessionId)}/restore?direction=${direction}`),
   exportAddress: (sessionId: string, format: "md" | "jsonl") => `/api/sessions/${id(sessionId)}/export?format=${format}`,
   older: (sessionId: string, before: number, limit = 200) =>
     ask<{ items: TranscriptItem[]; before: number | null }>(

@@ -22,8 +22,8 @@ export const ALONE_MS = 300;
 export const TYPING_MS = 1000;
 
 /** The answer that a key gives to a question; undefined when the question does not offer it. */
-export function answerOf(key: string, width: OfferedGrant | undefined): Answer | undefined {
+export function answerOf(key: string, width: OfferedGrant | undefined, agentWider = ""): Answer | undefined {
   const answer = ANSWER_KEYS[key];
-  if (answer === "session") return width && answer;
+  if (answer === "session") return width || agentWider ? answer : undefined;
   return answer === "always" && (!width || width.session_only) ? undefined : answer;
 }

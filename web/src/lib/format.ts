@@ -1,4 +1,5 @@
 // Numbers and times for people.
+import { decodedPart } from "./carried";
 import type { PermissionMode, SandboxLevel, Usage } from "./protocol";
 import type { DecisionMade } from "./store/items";
 
@@ -101,12 +102,12 @@ export function clock(ts: string | null): string {
     : "";
 }
 
+/** "a, b and c". */
+export function listed(words: string[]): string {
+  return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+}
+
 /** The model's own name in a model_ref, `provider/api@name` with the name percent-encoded. */
 export function shortModel(modelRef: string): string {
-  const name = modelRef.slice(modelRef.indexOf("@") + 1);
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name;
-  }
+  return decodedPart(modelRef.slice(modelRef.indexOf("@") + 1));
 }

@@ -9,7 +9,8 @@ import { Lexer, Marked, type Token, type Tokens } from "marked";
 
 export type Block =
   | { kind: "html"; raw: string; html: string }
-  | { kind: "code"; raw: string; language: string; text: string }
+  /** `info` is what stands after the fence: the language, and what else the model wrote there. */
+  | { kind: "code"; raw: string; language: string; info: string; text: string }
   /** Too long to be laid out as prose in reasonable time: shown as it was written. */
   | { kind: "plain"; raw: string; text: string };
 
@@ -58,16 +59,29 @@ const marked = new Marked({
       // A header without words is no header.
       return token.header && !token.tokens.length ? "<td></td>\n" : false;
     },
-    image: ({ href, text }) => image(href, text),
-    link({ href, tokens }) {
-      return link(href, this.parser.parseInline(tokens));
+    image: ({ href, title, text }) => image(href, title ?? "", text),
+    link({ href, title, tokens, raw }) {
+      return link(href, title ?? "", this.parser.parseInline(tokens), !raw.startsWith("["));
     },
   },
   tokenizer: {
     // `undefined` means that this is no table, `false` that marked decides.
-    table: (source) => (isTableTooLarge(source) ? undefined : false),
+    table: (source) => (isPlainTable(source) ? undefined : false),
+    emStrong(source, _masked, before = "") {
+      const marks = /^\*+/.exec(source)?.[0] ?? "";
+      if (!marks || !isInsideWord(before, source.slice(marks.length))) return false;
+      return textOf(marks) as Tokens.Em; // the lexer adds any token
+    },
   },
 });
+
+/** `2*3*4` is a product: marks inside a word begin no emphasis. Ideographs have no spaces between words. */
+function isInsideWord(before: string, after: string): boolean {
+  return LETTER_AT_END.test(before) && LETTER_AT_START.test(after) && !IDEOGRAPH.test(before + (after[0] ?? ""));
+}
+const LETTER_AT_END = /[\p{L}\p{N}]$/u;
+const LETTER_AT_START = /^[\p{L}\p{N}]/u;
+const IDEOGRAPH = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/u;
 
 /** Reads the marks of a text only where there are few enough of them. */
 class BoundedLexer extends Lexer {
@@ -108,7 +122,7 @@ export function* markdownParts(text: string): Generator<Block[]> {
       return;
     }
     for (const block of blocksOf(part)) {
-      // Blank lines and link definitions belong to the block before them: the blocks' raw texts add up to the whole.
+      // Blank lines belong to the block before them: the blocks' raw texts add up to the whole.
       if (last && block.kind === "html" && !block.html) {
         last.raw += block.raw;
         continue;
@@ -184,9 +198,11 @@ export function escapeHtml(text: string): string {
 function blockOf(token: Token): Block {
   if (token.type === "code") {
     const { text, lang } = token as Tokens.Code;
-    return { kind: "code", raw: token.raw, language: /^[\w+#.-]*/.exec(lang ?? "")?.[0] ?? "", text };
+    return { kind: "code", raw: token.raw, language: /^[\w+#.-]*/.exec(lang ?? "")?.[0] ?? "", info: lang ?? "", text };
   }
-  if (token.type === "space" || token.type === "def") return { kind: "html", raw: token.raw, html: "" };
+  if (token.type === "space") return { kind: "html", raw: token.raw, html: "" };
+  // A definition is text, too: it may be used by no link, or only by one that came before.
+  if (token.type === "def") return { kind: "html", raw: token.raw, html: `<p>${escapeHtml(token.raw.trim())}</p>` };
   try {
     return { kind: "html", raw: token.raw, html: clean(marked.parser([token])) };
   } catch {
@@ -202,16 +218,18 @@ function clean(html: string): string {
   return DOMPurify.sanitize(html, { ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOW_DATA_ATTR: false });
 }
 
-function link(href: string, inner: string): string {
-  if (!SAFE_LINK.test(href)) return inner;
+/** A link that works shows its target when it is pointed at; of any other one the target is shown. */
+function link(href: string, title: string, inner: string, isAddress: boolean): string {
   const address = escapeHtml(href);
-  return `<a href="${address}" title="${address}" rel="noopener noreferrer" target="_blank">${inner}</a>`;
+  const named = title ? ` “${escapeHtml(title)}”` : "";
+  if (!SAFE_LINK.test(href)) return isAddress ? inner : `${inner} (${address}${named})`;
+  return `<a href="${address}" title="${address}${named}" rel="noopener noreferrer" target="_blank">${inner}</a>`;
 }
 
-function image(href: string, text: string): string {
+function image(href: string, title: string, text: string): string {
   const name = escapeHtml(text || "image");
   if (SAFE_IMAGE.test(href)) return `<img src="${escapeHtml(href)}" alt="${name}">`;
-  return link(href, `Image: ${name}`);
+  return link(href, title, `Image: ${name}`, false);
 }
 
 interface Part {
@@ -319,10 +337,17 @@ function columnsOf(header: string, delimiters: string): number {
     : 0;
 }
 
-function isTableTooLarge(source: string): boolean {
+function cellsOf(row: string): number {
+  return row.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/).length;
+}
+
+/** Whether a table is shown as it was written. */
+function isPlainTable(source: string): boolean {
   const [header = "", delimiters = ""] = source.split("\n", 2);
   const columns = columnsOf(header, delimiters);
   if (!columns) return false;
-  const rows = source.split(/\n[ \t]*\n/, 1)[0]?.split("\n").length ?? 0;
-  return columns > MAX_TABLE_COLUMNS || columns * rows > MAX_TABLE_CELLS;
+  const rows = source.split(/\n[ \t]*\n/, 1)[0]?.split("\n") ?? [];
+  if (columns > MAX_TABLE_COLUMNS || columns * rows.length > MAX_TABLE_CELLS) return true;
+  // The parser would drop the cells beyond the header.
+  return rows.some((row) => cellsOf(row) > cellsOf(header));
 }

@@ -13,9 +13,9 @@ export type Decision = "approve" | "deny_continue" | "deny_abort";
 export type GrantScope = "once" | "session" | "always";
 export type Delivery = "queue" | "steer";
 export type StopReason = "end_turn" | "max_tokens" | "tool_use" | "stop_sequence" | "max_turns" | "refusal" | "aborted" | "error";
-export type ErrorCode = "BUSY" | "NOT_RUNNING" | "STALE_RUN_ID" | "UNKNOWN_CALL_ID" | "APPROVAL_CONFLICT" | "BAD_ARGUMENT" | "INVALID_COMMAND" | "UNKNOWN_SESSION" | "SESSION_EXISTS" | "SESSION_CLOSED" | "MISSING_FIELD" | "RESYNC_REQUIRED" | "STORAGE_UNAVAILABLE" | "FORBIDDEN" | "INTERNAL_ERROR";
+export type ErrorCode = "BUSY" | "NOT_RUNNING" | "STALE_RUN_ID" | "UNKNOWN_CALL_ID" | "APPROVAL_CONFLICT" | "INPUT_NOT_WAITING" | "BAD_ARGUMENT" | "INVALID_COMMAND" | "UNKNOWN_SESSION" | "SESSION_EXISTS" | "SESSION_CLOSED" | "MISSING_FIELD" | "RESYNC_REQUIRED" | "STORAGE_UNAVAILABLE" | "FORBIDDEN" | "INTERNAL_ERROR";
 
-/** Base of every command: the document's envelope. Pydantic's `None` for "absent" is accepted as such. */
+/** Base of every command: the document's envelope. Every optional field may be null, which means absent. */
 export interface Command {
   v?: string | null;
   session_id?: string | null;
@@ -34,7 +34,11 @@ export interface EventBase extends Envelope { event_id: number; }
 /** Base of what a transcript lists. Clients with makai.1 see number, time and run there too. */
 export interface ItemBase extends Envelope { event_id?: number; }
 
-export interface Hello extends Command { type: "hello"; v: string; client_capabilities?: string[]; }
+export interface Hello extends Command {
+  type: "hello";
+  v: string;
+  client_capabilities?: string[] | null;
+}
 
 /** Go on after `last_seen_event_id`; a fresh load without it. */
 export interface Resume extends Command {
@@ -77,7 +81,7 @@ export interface Abort extends Command { type: "abort"; }
 
 export interface GetSnapshot extends Command {
   type: "get_snapshot";
-  include_transcript_window?: boolean;
+  include_transcript_window?: boolean | null;
 }
 
 export interface Ping extends Command { type: "ping"; nonce?: string | null; }
@@ -89,10 +93,36 @@ export interface SetMode extends Command { type: "set_mode"; mode: DecodedMode; 
 export interface SetModel extends Command { type: "set_model"; model_ref: string; }
 
 /** makai.1 */
+export interface SetAgent extends Command {
+  type: "set_agent";
+  agent: string;
+  model_ref?: string | null;
+}
+
+/** makai.1 */
 export interface SetTitle extends Command { type: "set_title"; title: string; }
 
 /** makai.1 */
 export interface Compact extends Command { type: "compact"; instructions?: string | null; }
+
+/** Restore files to before a message; all of them or none. makai.1 */
+export interface Undo extends Command {
+  type: "undo";
+  count?: number | null;
+  to?: number | null;
+  plan_id?: string | null;
+}
+
+/** Bring back file changes that were undone. makai.1 */
+export interface Redo extends Command {
+  type: "redo";
+  count?: number | null;
+  to?: number | null;
+  plan_id?: string | null;
+}
+
+/** Take back a message that waits: it never runs. makai.1 */
+export interface Withdraw extends Command { type: "withdraw"; input_id: string; }
 
 export interface Welcome extends Envelope {
   type: "welcome";
@@ -207,6 +237,7 @@ export interface ApprovalPending extends EventBase {
   grant?: string; // makai.1
   grants?: OfferedGrant[]; // makai.1
   confinement?: Confinement; // makai.1
+  agent_wider?: string; // makai.1
 }
 
 /** A rule that a decision for more than one call may set. */
@@ -219,6 +250,7 @@ export interface Confinement {
   git_folders?: string[];
   folders?: string[];
   unsandboxed?: boolean;
+  terminal?: boolean;
 }
 
 export interface ApprovalDecision extends EventBase {
@@ -250,6 +282,8 @@ export interface Notice extends EventBase {
   level: "error" | "info" | "warning";
   code: string;
   message: string;
+  notice_id?: string;
+  wait_ms?: number;
 }
 
 /** makai.1 */
@@ -345,6 +379,7 @@ export interface WaitingInput {
   text: string;
   delivery: Delivery;
   client_msg_id?: string;
+  images?: PastedImage[];
 }
 
 /** makai.1 */
@@ -357,11 +392,22 @@ export interface InputAccepted extends EventBase {
   images?: PastedImage[];
 }
 
+/** A waiting message was taken back: it never runs. makai.1 */
+export interface InputWithdrawn extends EventBase { type: "input_withdrawn"; input_id: string; }
+
 /** makai.1 */
 export interface TitleChanged extends EventBase { type: "title_changed"; title: string; }
 
 /** makai.1 */
 export interface ModelChanged extends EventBase { type: "model_changed"; model_ref: string; }
+
+/** makai.1 */
+export interface AgentChanged extends EventBase {
+  type: "agent_changed";
+  harness: string;
+  model_ref: string;
+  dropped: string[];
+}
 
 /** makai.1 */
 export interface ModeChanged extends EventBase { type: "mode_changed"; mode: PermissionMode; }
@@ -413,8 +459,8 @@ export interface RunEnded extends EventBase {
 export interface SessionClosed extends EventBase { type: "session_closed"; reason: string; }
 
 export type ClientMessage =
-  | Hello | Resume | Send | Approve | Deny | Abort | GetSnapshot | Ping | SetMode | SetModel | SetTitle |
-    Compact;
+  | Hello | Resume | Send | Approve | Deny | Abort | GetSnapshot | Ping | SetMode | SetModel | SetAgent |
+    SetTitle | Compact | Undo | Redo | Withdraw;
 
 export type DocumentItem =
   | UserTextItem | AssistantTextItem | ToolCallItem | FunctionCallOutputItem | ReasoningItem;
@@ -430,9 +476,9 @@ export type EventFrame =
     | RunStatusEvent | ApprovalPending | ApprovalDecision | TurnDone;
 
 export type MakaiFrame =
-  | SessionDetails | InputAccepted | TitleChanged | ModelChanged | ModeChanged | TermsChanged | TurnStarted |
-    TurnEnded | ToolStarted | ToolProgress | Plan | UsageEvent | Notice | Compacted | RunResumed | RunEnded |
-    SessionClosed;
+  | SessionDetails | InputAccepted | InputWithdrawn | TitleChanged | ModelChanged | AgentChanged | ModeChanged
+    | TermsChanged | TurnStarted | TurnEnded | ToolStarted | ToolProgress | Plan | UsageEvent | Notice |
+    Compacted | RunResumed | RunEnded | SessionClosed;
 
 export type ServerMessage =
   | Welcome | Snapshot | Accepted | ErrorFrame | Heartbeat | Backpressure | MakaiFrame | EventFrame;

@@ -1,6 +1,7 @@
 // The thin shell around connection.ts: a WebSocket, a clock and the browser's events feed the machine, and what it
 // wants done is done. One per open session; `stop` ends all of it.
 import { api, ApiError } from "./api";
+import { carriedJson } from "./carried";
 import { newLink, step, type Link, type LinkEffect, type LinkEvent, type Probe } from "./connection";
 import type { ClientMessage, ServerMessage } from "./protocol";
 
@@ -54,7 +55,7 @@ export class SessionSocket {
   /** Whether it was handed to an open connection; that it arrived, only an answer tells. */
   send(message: ClientMessage): boolean {
     if (this.link.phase.name !== "live" || this.socket?.readyState !== WebSocket.OPEN) return false;
-    this.socket.send(JSON.stringify(message));
+    this.socket.send(carriedJson(message));
     return true;
   }
 
@@ -77,7 +78,7 @@ export class SessionSocket {
         void this.probe();
         return;
       case "send":
-        this.socket?.send(JSON.stringify(effect.message));
+        this.socket?.send(carriedJson(effect.message));
         return;
       case "deliver":
         return this.user.received(effect.frame);

@@ -1,11 +1,12 @@
 // The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
 import { api, ApiError, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
+import { decodedPart } from "../lib/carried";
 import { saveDraft } from "../lib/outbox";
 import type { PastedImage } from "../lib/protocol";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
-export type Dialog = "help" | "login" | "model" | "rename" | "delete" | null;
+export type Dialog = "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | null;
 export type Access = "unknown" | "granted" | "refused" | "unreachable";
 export type Theme = "system" | "light" | "dark";
 
@@ -56,6 +57,11 @@ class App {
     return `Your link ${allowed}. This needs one with the scope ${needed}: makai tokens link --scope ${needed}`;
   }
 
+  /** An agent's name for a person. One that this server does not offer is shown by its id. */
+  agentTitle(harness: string): string {
+    return this.harnesses.find((one) => one.name === harness)?.title ?? harness.replace(/^acp:/, "");
+  }
+
   // ------------------------------------------------------------ where we are
 
   /** Reads the address: a token is traded for the cookie and leaves the address bar; else it says what to show. */
@@ -65,10 +71,10 @@ class App {
       // A session that was shown stays shown.
       const back = this.session ? `#/s/${encodeURIComponent(this.session.id)}` : "";
       history.replaceState(null, "", location.pathname + location.search + back);
-      await this.trade(decodeURIComponent(token));
+      await this.trade(decodedPart(token));
     }
     const wanted = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
-    const id = wanted === null ? null : decodeURIComponent(wanted);
+    const id = wanted === null ? null : decodedPart(wanted);
     if (id !== (this.session?.id ?? null)) this.show(id);
     else this.session?.retryNow();
     await this.poll();

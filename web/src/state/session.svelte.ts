@@ -25,7 +25,7 @@ const CONFIRMED_MS = 3000;
 /** A hidden tab has no animation frames. */
 const HIDDEN_FLUSH_MS = 250;
 
-type Command = "send" | "decide" | "abort" | "other";
+type Command = "send" | "withdraw" | "decide" | "abort" | "other";
 
 export class Session {
   view: SessionView = $state.raw(emptyView(""));
@@ -41,6 +41,8 @@ export class Session {
 
   private readonly socket: SessionSocket;
   private readonly stored: Outbox;
+  /** Messages to be edited once they are out of the queue, by their input ids. */
+  private readonly editing = new Map<string, () => void>();
   private readonly asked = new Map<string, { command: Command; about: string }>();
   private unread: ServerMessage[] = [];
   private scheduled = false;
@@ -100,6 +102,11 @@ export class Session {
     this.keep(this.outbox.filter((one) => one !== message));
   }
 
+  /** Take a message out of the queue; `edit` is called when it is out. */
+  withdraw(input_id: string, edit?: () => void): void {
+    if (this.ask({ type: "withdraw", input_id }, "withdraw", input_id) && edit) this.editing.set(input_id, edit);
+  }
+
   /** The rule that a wider scope sets for this question: the chosen one, or the one it has by default. */
   widthOf(approval: Approval): OfferedGrant | undefined {
     const rule = this.chosen.get(approval.callId) ?? approval.grant;
@@ -138,8 +145,17 @@ export class Session {
     this.ask({ type: "set_model", model_ref });
   }
 
+  setAgent(agent: string, model_ref?: string): void {
+    this.ask({ type: "set_agent", agent, ...(model_ref === undefined ? {} : { model_ref }) });
+  }
+
   setTitle(title: string): void {
     this.ask({ type: "set_title", title });
+  }
+
+  /** Restore the files that the preview of this id showed. */
+  restore(direction: "undo" | "redo", plan_id: string): void {
+    this.ask({ type: direction, plan_id });
   }
 
   compact(): void {
@@ -166,10 +182,17 @@ export class Session {
   private receive(frame: ServerMessage): void {
     if (frame.type === "accepted") return this.accepted(frame.req_id);
     if (frame.type === "error" && frame.event_id === undefined) return this.refused(frame);
+    if (frame.type === "input_withdrawn") this.edit(frame.input_id);
     if (frame.type === "run_resumed") toast("info", "The server was restarted; the run continues.");
     this.unread.push(frame);
     if (frame.type === "welcome") queueMicrotask(() => this.transmitAll());
     this.schedule();
+  }
+
+  /** At the event and not at `accepted`, which a connection that breaks may lose: the text must not be lost with it. */
+  private edit(inputId: string): void {
+    this.editing.get(inputId)?.();
+    this.editing.delete(inputId);
   }
 
   private schedule(): void {
@@ -210,9 +233,11 @@ export class Session {
       );
     if (about?.command === "decide")
       this.deciding = new Map([...this.deciding].filter(([callId]) => callId !== about.about));
+    if (about?.command === "withdraw") this.editing.delete(about.about);
     // The run ended at the same moment: nothing left to abort.
     if (about?.command === "abort" && (frame.code === "NOT_RUNNING" || frame.code === "STALE_RUN_ID")) return;
     if (frame.code === "APPROVAL_CONFLICT") toast("info", "Already decided in another window or client.");
+    else if (frame.code === "INPUT_NOT_WAITING") toast("info", frame.message);
     else toast("error", frame.message);
   }
 

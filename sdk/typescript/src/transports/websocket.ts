@@ -28,6 +28,7 @@ export interface WebSocketOptions {
 }
 
 const SUBPROTOCOL = "makai.v1";
+const ENDPOINT_PATH = "/v1/makai";
 /** A browser cannot set headers; it offers the token as a second subprotocol, which must be an RFC 9110 token. */
 const TOKEN_PREFIX = "makai.token.";
 const TOKEN_CHARACTERS = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
@@ -40,7 +41,8 @@ export async function openWebSocket(options: WebSocketOptions, listener: Channel
   }
   const WebSocket = options.WebSocket ?? (await defaultWebSocket());
   const protocols = token === undefined ? [SUBPROTOCOL] : [SUBPROTOCOL, TOKEN_PREFIX + token];
-  const channel = new SocketChannel(new WebSocket(url, protocols), url, listener);
+  const fullUrl = withPath(url);
+  const channel = new SocketChannel(new WebSocket(fullUrl, protocols), fullUrl, listener);
   try {
     await channel.opened();
   } catch (error) {
@@ -48,6 +50,11 @@ export async function openWebSocket(options: WebSocketOptions, listener: Channel
     throw error;
   }
   return channel;
+}
+
+/** The address with the path of the protocol, where it has none. */
+function withPath(url: string): string {
+  return url.replace(/^(wss?:\/\/[^/?#]*)\/*(?=$|[?#])/i, `$1${ENDPOINT_PATH}`);
 }
 
 /** Node 20 has no global WebSocket. */

@@ -50,8 +50,19 @@ say: Looking.
 tool: look {"at": "sea"}
 usage: input=10 output=5 cache_read=2
 ---
+when: serve
+tool: desk__watch {"at": "sea"}
+---
 when: write
 tool: write {"path": "a.txt", "content": "A"}
+---
+when: trip
+say: To Rome.
+usage: input=3 output=1
+---
+when: Answer again
+say: {"city": "Rome", "days": 2}
+usage: input=4 output=2
 ---
 when: forbidden
 say: So far

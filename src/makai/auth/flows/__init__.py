@@ -52,6 +52,8 @@ class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
     """Where the credential may be sent (canonical origins)."""
     key_variables: tuple[str, ...] = ()
     """Environment variables that stand for a login."""
+    address: str = ""
+    """The base URL of its API, where that is known."""
     required: bool = True
     """Whether the provider refuses requests without a credential."""
     key_page: str = ""

@@ -7,25 +7,32 @@ A session is created with the first message, so a chat in which nothing was said
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
+from makai.agent.custom_commands import CustomCommand, find_commands
 from makai.catalog.model_ref import ref_of
 from makai.cli.terminal.styled_text import Piece, note
 from makai.cli.terminal.transcript_view import TranscriptView
 from makai.core import session_events as ev
+from makai.core.content import SessionPart, own_words
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
-from makai.core.model import Model, ModelCapability
+from makai.core.home import home_directory
+from makai.core.model import Model
 from makai.core.visible_text import one_line
+from makai.harness.registry import NATIVE, harness_id_of
 from makai.sessions import commands as cmd
+from makai.sessions.history import History
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded
-from makai.sessions.requests import CreateSession, ForkSession, GetState, ReadEvents, RunCommand
+from makai.sessions.project_aliases import expanded_alias
+from makai.sessions.requests import CreateSession, ForkSession, GetState, IsTrusted, ReadEvents, RunCommand
 from makai.sessions.service import Follower, Sessions
-from makai.sessions.state import SessionState
+from makai.sessions.state import SessionState, Waiting
 
 FIRST_WINDOW: Final = 500
 """Events from the end of a session that are looked at when it is opened."""
@@ -43,6 +50,13 @@ class ModelResolver(Protocol):
     def resolve(self, model: str | None) -> Model: ...
 
 
+class Confirmation(msgspec.Struct, frozen=True):
+    """Something that is done when the user presses y."""
+
+    question: str
+    action: Callable[[], Awaitable[None]]
+
+
 class ChatSession:
     def __init__(
         self,
@@ -58,11 +72,21 @@ class ChatSession:
         self.sessions = sessions
         self.models = models
         self.session_id: str | None = None
+        self.confirmation: Confirmation | None = None
+        """Waits for a key; the user interface takes it away."""
+        self.copied = ""
+        """Text for the clipboard; the user interface takes it away."""
+        self.seen_project_files: dict[str, str] = {}
+        """Digests of the project files that `/trust` showed last."""
+        self.commands: dict[str, CustomCommand] = {}
+        """The user's own slash commands."""
         self._wanted = wanted
         self._show = show
         self._me = me
         self._finished_length = finished_length
         self._run_terms = run_terms
+        self._sent: set[str] = set()
+        """Input ids of everything that was sent here, in whichever session."""
         self._begun = asyncio.Event()
         self._follower: Follower | None = None
         self.view = self._new_view(_state_of(wanted))
@@ -70,6 +94,12 @@ class ChatSession:
     @property
     def cwd(self) -> str | None:
         return self.view.state.cwd
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folder of the session, then others that its tools may touch."""
+        state = self.view.state
+        return tuple(dict.fromkeys(([state.cwd] if state.cwd is not None else []) + list(state.roots)))
 
     @property
     def is_busy(self) -> bool:
@@ -93,15 +123,24 @@ class ChatSession:
         self._show([*head, *pieces])
 
     async def fork(self) -> str:
-        session_id = await self.sessions.dispatch(ForkSession(origin=self._the_session()))
-        self._switch(session_id, self._new_view(SessionState()))
+        session_id = await self.sessions.dispatch(ForkSession(origin=self.the_session()))
+        view = self._new_view(SessionState())
+        view.opened_at = (await self.sessions.dispatch(GetState(session_id))).last_event_id
+        self._switch(session_id, view)
         return session_id
 
     def start_over(self) -> None:
         """The next message begins another session with the same model and mode."""
         state = self.view.state
         self._wanted = msgspec.structs.replace(
-            self._wanted, model_ref=state.model_ref, mode=state.mode, cwd=state.cwd, terms=state.terms, session_id=None
+            self._wanted,
+            harness=state.harness,
+            model_ref=state.model_ref,
+            mode=state.mode,
+            cwd=state.cwd,
+            terms=state.terms,
+            title="",
+            session_id=None,
         )
         self._switch(None, self._new_view(_state_of(self._wanted)))
 
@@ -112,7 +151,7 @@ class ChatSession:
             self._follower.close()
 
     def _new_view(self, state: SessionState) -> TranscriptView:
-        return TranscriptView(self._me, self._finished_length, state)
+        return TranscriptView(self._me, self._finished_length, state, self._sent)
 
     async def _newest_events(self, session_id: str, last: int) -> tuple[list[LoggedEvent], bool]:
         """Events from a user message up to `last`, and whether these are all events."""
@@ -126,9 +165,9 @@ class ChatSession:
                 return events[begins or 0 :], False
             window *= 4
 
-    async def _events(self, session_id: str, after: int, last: int) -> list[LoggedEvent]:
+    async def _events(self, session_id: str, after: int, last: int, *, deltas: bool = True) -> list[LoggedEvent]:
         events: list[LoggedEvent] = []
-        while after < last and (page := await self.sessions.dispatch(ReadEvents(session_id, after))):
+        while after < last and (page := await self.sessions.dispatch(ReadEvents(session_id, after, deltas=deltas))):
             events += [logged for logged in decoded(page) if logged.event_id <= last]
             after = page[-1].event_id
         return events
@@ -138,18 +177,73 @@ class ChatSession:
         if self.session_id is None:
             session_id = await self.sessions.dispatch(self._wanted)
             self._switch(session_id, self.view)
-        return self._the_session()
+        return self.the_session()
 
-    async def send(self, text: str, delivery: ev.Delivery = "queue") -> int:
+    async def branch(self, at: int) -> None:
+        """Continue in a copy of the session that ends with the event `at`."""
+        await self.open(await self.sessions.dispatch(ForkSession(origin=self.the_session(), at=at)))
+
+    async def own_messages(self) -> list[tuple[int, str]]:
+        """The messages that began a run, the oldest first: the event before the run, and the text."""
+        if self.session_id is None:
+            return []
+        last = self.view.state.last_event_id
+        found: list[tuple[int, str]] = []
+        before = 0
+        for logged in await self._events(self.session_id, max(0, last - MAX_WINDOW), last, deltas=False):
+            match logged:
+                case ev.Logged(event=ev.RunStarted()):
+                    before = logged.event_id - 1
+                case ev.Logged(event=ev.UserInput(content=content)) if before:
+                    found.append((before, own_words(content)))
+                    before = 0
+        return found
+
+    async def conversation(self) -> History:
+        """What the model is sent of the conversation, folded from the log."""
+        state = self.view.state
+        history = History(has_turns=state.capabilities.has_turns)
+        if self.session_id is not None:
+            events = await self._events(self.session_id, state.compacted_through, state.last_event_id, deltas=False)
+            for logged in events:
+                history.apply(logged)
+        return history
+
+    async def load_commands(self) -> list[str]:
+        """Read the user's own slash commands, those of the project when its folder is trusted. Returns why others could
+        not be read."""
+        trusted = self.cwd is not None and await self.sessions.dispatch(IsTrusted(self.cwd))
+        home = home_directory(os.environ)
+        problems: list[str] = []
+        self.commands = await asyncio.to_thread(find_commands, home, self.cwd, trusted=trusted, problem=problems.append)
+        return problems
+
+    async def send(self, content: str | tuple[SessionPart, ...], delivery: ev.Delivery = "queue") -> int:
         """Send a message. While a run is active it is queued, or steers the run. Returns the id of an event by which
         the session has accepted it."""
         await self.begun()
         input_id = str(uuid4())
-        self.view.sent_here.add(input_id)
+        self._sent.add(input_id)
         send = cmd.Send(
-            now=0, input_id=input_id, client_msg_id=input_id, content=text, delivery=delivery, terms=self._run_terms
+            now=0, input_id=input_id, client_msg_id=input_id, content=content, delivery=delivery, terms=self._run_terms
         )
         return await self._ask(send)
+
+    @property
+    def own_waiting(self) -> Waiting | None:
+        """The newest message of this terminal that waits."""
+        return self._newest_own(self.view.state)
+
+    def _newest_own(self, state: SessionState) -> Waiting | None:
+        return next((message for message in reversed(state.waiting) if message.input_id in self._sent), None)
+
+    async def take_back(self) -> Waiting | None:
+        """Withdraw the newest message of this terminal that waits; None when none does. Those of other clients are not
+        taken away from them."""
+        newest = self._newest_own(await self.sessions.dispatch(GetState(self.the_session())))
+        if newest is not None:
+            await self._ask(cmd.WithdrawInput(now=0, input_id=newest.input_id))
+        return newest
 
     async def abort(self) -> None:
         run = self.view.state.active_run
@@ -181,7 +275,7 @@ class ChatSession:
             self._show([note("Someone else was faster: that question is answered already.", "warn")])
 
     async def compact(self, instructions: str) -> None:
-        self._the_session()
+        self.the_session()
         await self._ask(cmd.Compact(now=0, input_id=str(uuid4()), instructions=instructions))
 
     async def set_mode(self, mode: str) -> None:
@@ -212,12 +306,46 @@ class ChatSession:
         await self.set_mode(CYCLED[place % len(CYCLED)])
 
     async def set_model(self, name: str) -> None:
-        ref = ref_of(self.models.resolve(name))
+        ref = name if self.view.state.harness != "native" else await self._model_ref(name)
         if self.session_id is not None:
             await self._ask(cmd.SetModel(now=0, model_ref=ref))
         elif ref != self._wanted.model_ref:
             self._want(msgspec.structs.replace(self._wanted, model_ref=ref))
             self._show([note(f"The model is now {ref}.")])
+
+    async def _model_ref(self, name: str) -> str:
+        """The ref of a model. Aliases are those of the session's folder, which may be another one than the chat's."""
+        return ref_of(self.models.resolve(await expanded_alias(self.sessions, self.view.state.cwd, name)))
+
+    async def set_agent(self, words: str) -> None:
+        """Hand the session to another agent: its name, and a model where it needs one."""
+        name, _, model = words.partition(" ")
+        harness, ref = harness_id_of(name), model.strip()
+        if harness == NATIVE and ref:
+            ref = await self._model_ref(ref)
+        if self.session_id is not None:
+            await self._ask(cmd.SetHarness(now=0, harness=harness, model_ref=ref))
+        else:
+            self._want(msgspec.structs.replace(self._wanted, harness=harness, model_ref=ref))
+            self._show([note(f"The agent is now {one_line(harness)}.")])
+
+    async def set_budget(self, amount: str) -> None:
+        """Limit what the session may cost; "none" takes the limit away."""
+        try:
+            limit = None if amount == "none" else float(amount.removeprefix("$"))
+        except ValueError:
+            limit = -1.0
+        if limit is not None and not 0 < limit < float("inf"):
+            raise InvalidRequest(
+                f"{one_line(amount)} is no amount of US dollars.", hint="Try /budget 5 or /budget none."
+            )
+        terms = msgspec.structs.replace(self.view.state.terms, max_usd=limit)
+        if self.session_id is not None:
+            await self._ask(cmd.SetTerms(now=0, terms=terms))
+        else:
+            self._want(msgspec.structs.replace(self._wanted, terms=terms))
+        told = "The session has no limit of money." if limit is None else f"The session may cost {limit:g} USD in all."
+        self._show([note(told)])
 
     async def set_title(self, title: str) -> None:
         if self.session_id is not None:
@@ -226,17 +354,22 @@ class ChatSession:
         self._want(msgspec.structs.replace(self._wanted, title=title))
         self._show([note(f"The title is now: {title}")])
 
+    def begin_with(self, wanted: CreateSession) -> None:
+        """Change what the first message begins."""
+        assert self.session_id is None
+        self._want(wanted)
+
     def _want(self, wanted: CreateSession) -> None:
         self._wanted = wanted
         self.view = self._new_view(_state_of(wanted))
 
-    def _the_session(self) -> str:
+    def the_session(self) -> str:
         if self.session_id is None:
             raise InvalidRequest("there is no conversation yet.", hint="Say something first.")
         return self.session_id
 
     async def _ask(self, command: cmd.UserCommand) -> int:
-        return (await self.sessions.dispatch(RunCommand(self._the_session(), command))).last
+        return (await self.sessions.dispatch(RunCommand(self.the_session(), command))).last
 
     async def follow(self) -> None:
         """Show the events of the session, and of the next one after a switch, until cancelled or deleted."""
@@ -269,15 +402,15 @@ class ChatSession:
             follower.close()
 
 
-def terms_for(model: Model, system_prompt: str | None, sandbox: ev.SandboxLevel) -> ev.SessionTerms:
-    """Models that can call tools get the built-in ones."""
-    return ev.SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS), sandbox=sandbox)
-
-
 def _state_of(wanted: CreateSession) -> SessionState:
     """The state of a session that does not exist yet."""
     return SessionState(
-        model_ref=wanted.model_ref, mode=wanted.mode, cwd=wanted.cwd, title=wanted.title, terms=wanted.terms
+        model_ref=wanted.model_ref,
+        harness=wanted.harness,
+        mode=wanted.mode,
+        cwd=wanted.cwd,
+        title=wanted.title,
+        terms=wanted.terms,
     )
 
 

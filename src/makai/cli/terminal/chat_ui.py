@@ -14,47 +14,71 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from prompt_toolkit.key_binding import KeyBindings
+
 from makai.auth.store import unix_milliseconds
 from makai.cli.approval_keys import DENY_KEY, GRANT_KEYS, REASON_KEY, VIEW_KEY, Widths, offered_keys
 from makai.cli.console import EXIT_INTERRUPTED, hint_of
-from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.approval_focus import ALONE_S, ApprovalFocus
-from makai.cli.terminal.chat_session import ChatSession
-from makai.cli.terminal.key_bindings import bindings
+from makai.cli.terminal.chat_input import ChatInput
+from makai.cli.terminal.chat_session import ChatSession, Confirmation
+from makai.cli.terminal.composer import TypedMessage
+from makai.cli.terminal.key_bindings import bind
 from makai.cli.terminal.markdown_blocks import newest_lines
-from makai.cli.terminal.renderer import Renderer, load_rich
+from makai.cli.terminal.markdown_text import load as load_markdown
+from makai.cli.terminal.notification import Notifier
+from makai.cli.terminal.renderer import Renderer
 from makai.cli.terminal.screen import Screen
-from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, footer
+from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, progress
+from makai.cli.terminal.status_line import StatusLine
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, note
+from makai.core.config import NotifyKind
 from makai.core.errors import MakaiError
 from makai.core.session_events import ApprovalRequested
-from makai.core.visible_text import shown
+from makai.core.visible_text import one_line, shown
+from makai.providers.http import load as load_http
 
 TWICE_S: Final = 2.0
-"""Two Ctrl+C within this time leave."""
+"""Two Ctrl+C within this time leave, and two Esc go back to an earlier message."""
 MAX_PENDING: Final = 64
-MAX_COMPLETIONS: Final = 6
 
 
 class ChatUI:
     """An interactive chat. Pass its `show` to a `ChatSession`, then call `run` with that."""
 
-    def __init__(self, renderer: Renderer, *, history: Path, colour: bool) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        *,
+        history: Path,
+        folder: str,
+        colour: bool,
+        notify: NotifyKind = "bell",
+        status_line: StatusLine,
+    ) -> None:
         self._renderer = renderer
+        self._notifier = Notifier(notify)
+        self._status_line = status_line
+        keys = KeyBindings()
         self._screen = Screen(
             self._region,
-            lambda width: renderer.fitted([footer(self.chat.view)], width)[0],
+            self._footer,
             self._prompt,
-            bindings(self),
+            keys,
             history=history,
+            folder=folder,
             colour=colour,
-            on_typed=lambda: self._focus.typed(time.monotonic()),
+            on_typed=self._typed,
+            on_focus=self._notifier.focus,
         )
+        self.input = ChatInput(self._screen, self.show, self._do, lambda: self.chat)
+        bind(keys, self)
         self._focus = ApprovalFocus()
         self._chosen: tuple[str, Widths] = "", Widths(())
         """The call whose question is in front, when the user chose another rule for it."""
         self._work: asyncio.Queue[Callable[[], Awaitable[object]]] = asyncio.Queue(MAX_PENDING)
         self._interrupted_at = -TWICE_S
+        self._escaped_at = -TWICE_S
         self._chat: ChatSession | None = None
 
     @property
@@ -63,18 +87,41 @@ class ChatUI:
         return self._chat
 
     def show(self, pieces: Sequence[Piece]) -> None:
-        is_new = self._chat is not None and self._update_focus()
+        if self._chat is not None:
+            self._update_focus()
         self._screen.print(self._renderer.pieces(pieces, self._screen.width))
-        if is_new:
-            self._screen.bell()
+        if self._chat is not None:
+            self._notify()
 
-    async def run(self, chat: ChatSession) -> int:
-        """Run until the user leaves; returns the exit code."""
+    def _notify(self) -> None:
+        """Call the user back when the session needs an answer or a long run has ended."""
+        asked = self._asked()
+        call = self._notifier.update(
+            is_running=self.chat.is_running,
+            question=None if asked is None else asked.call_id,
+            about="" if asked is None else one_line(asked.title or asked.name),
+            now=time.monotonic(),
+        )
+        if call:
+            self._screen.notify(call)
+
+    def _typed(self) -> None:
+        self._notifier.touched(time.monotonic())
+        self._focus.typed(time.monotonic())
+        self.input.composer.typed()
+
+    def _footer(self, width: int) -> str:
+        return self._renderer.fitted([self._status_line.line(self.chat.view, self.chat.session_id)], width)[0]
+
+    async def run(self, chat: ChatSession, first: str = "") -> int:
+        """Run until the user leaves; returns the exit code. `first` is sent before anything is typed."""
         self._chat = chat
+        if first:
+            self.input.submit(TypedMessage(text=first), is_typed=False)
         with log_messages_shown(lambda lines: self.show([lines])):
             async with asyncio.TaskGroup() as group:
-                work = (self._follow(), self._carry_out(), self._tick(), asyncio.to_thread(load_rich))
-                tasks = [group.create_task(each) for each in work]
+                work = (self._follow(), self._carry_out(), self._tick(), self.input.serve())
+                tasks = [group.create_task(each) for each in (*work, asyncio.to_thread(_load_for_answers))]
                 try:
                     return await self._screen.run()
                 finally:
@@ -120,43 +167,52 @@ class ChatUI:
 
     def _update_focus(self) -> bool:
         """Whether another approval came to the front."""
-        empty = not self._screen.buffer.text
+        empty = self.input.composer.is_empty
         return self._focus.update(self.chat.view.questions, time.monotonic(), line_is_empty=empty)
 
-    def submit(self, text: str) -> None:
+    def submit(self, draft: TypedMessage) -> None:
         call_id = self._focus.reason_for
         if call_id is not None:
             self._focus.reason_for = None
             self._focus.answered()
-            self._do(lambda: self.chat.deny(call_id, text))
+            self._do(lambda: self.chat.deny(call_id, draft.text))
             return
         self._focus.sent(time.monotonic())
-        command = slash.parse(text)
-        if command is None:
-            self._do(lambda: self.chat.send(text))
-            return
-        name, argument = command
-        self.show([note(shown(f"> {text}"), gap=True)])
-        if name == "quit":
-            self._screen.leave(0)
-        elif not name:
-            self.show([note(shown(slash.unknown(text)), "warn")])
-        else:
-            self._do(lambda: self._command(name, argument))
+        self.input.submit(draft)
 
-    async def _command(self, name: str, argument: str) -> None:
-        self.show(await slash.carry_out(self.chat, name, argument))
-
-    def steer(self, text: str) -> None:
+    def steer(self, draft: TypedMessage) -> None:
         self._focus.sent(time.monotonic())
-        self._do(lambda: self.chat.send(text, "steer"))
+        self.input.submit(draft, "steer")
+
+    def may_take_back(self) -> bool:
+        """Whether Up edits a queued message of this terminal, and not an earlier one."""
+        is_free = self.input.composer.is_empty and self._focus.reason_for is None and self.chat.confirmation is None
+        return is_free and self.chat.own_waiting is not None
 
     def stop(self) -> None:
-        if self._focus.reason_for is not None:
+        """Esc: the innermost of what can be closed or stopped."""
+        if self.input.composer.dismiss():
+            return
+        if (confirmation := self.chat.confirmation) is not None:
+            self._confirm(confirmation, "")
+        elif self._focus.reason_for is not None:
             self._focus.reason_for = None
             self._screen.buffer.reset()
+        elif self.input.composer.is_taken_back:
+            self.input.composer.clear()
+            self.show([note("The message was dropped.")])
+        elif self.input.stop_shell():
+            pass
         elif self.chat.is_running:
             self._do(self.chat.abort)
+        elif not self._screen.buffer.text:
+            self._escape_idle()
+
+    def _escape_idle(self) -> None:
+        now = time.monotonic()
+        if now - self._escaped_at < TWICE_S:
+            self.input.go_back()
+        self._escaped_at = now
 
     def interrupt(self, line_was_empty: bool) -> None:
         self._focus.reason_for = None
@@ -184,15 +240,31 @@ class ChatUI:
     def suspend(self) -> None:
         self._screen.suspend()
 
+    def redraw(self) -> None:
+        self._screen.redraw()
+
     def move_focus(self) -> None:
         if self._focus.call_id is not None:
             self._focus.toggle()
             self._screen.refresh()
 
     def takes_answers(self) -> bool:
-        return self._focus.takes_keys(time.monotonic())
+        return self._focus.takes_keys(time.monotonic()) or self.chat.confirmation is not None
+
+    def _confirm(self, confirmation: Confirmation, key: str) -> None:
+        """Any key but y leaves everything as it is; a character is then the first of the next message."""
+        self.chat.confirmation = None
+        if key in ("y", "Y"):
+            self._do(confirmation.action)
+            return
+        self.show([note("Nothing was changed.")])
+        if key.isprintable() and len(key) == 1 and key not in ("n", "N"):
+            self._screen.buffer.insert_text(key)
 
     def answer(self, key: str) -> None:
+        if (confirmation := self.chat.confirmation) is not None:
+            self._confirm(confirmation, key)
+            return
         asked = self._asked()
         offered = "" if asked is None else offered_keys(self._widths(asked), is_long=self._is_long(asked))
         typed = self._focus.pressed(key, offered, time.monotonic())
@@ -220,7 +292,7 @@ class ChatUI:
             self._focus.reason_for = asked.call_id
             self._screen.refresh()
         elif key == VIEW_KEY and (whole := self.chat.view.unfolded_questions.get(asked.call_id)) is not None:
-            self.show([whole])
+            self.show([whole()])
 
     def _asked(self) -> ApprovalRequested | None:
         """The question in front."""
@@ -234,9 +306,18 @@ class ChatUI:
         return asked.call_id in self.chat.view.unfolded_questions
 
     def _region(self, width: int, rows: int) -> str:
-        view = self.chat.view
-        status = [*activity(view, unix_milliseconds()), *self._question(), *self._completions()]
-        below = self._renderer.fitted(status, width)[-rows:]
+        view, now = self.chat.view, unix_milliseconds()
+        waiting = self.chat.own_waiting if self.may_take_back() else None
+        doing = activity(view, now, editable=None if waiting is None else waiting.input_id)
+        question = self._question(width)
+        asked = self._renderer.wrapped(question, width)
+        status = [
+            *self._renderer.fitted(progress(view, now), width),
+            *self._renderer.wrapped(doing, width),
+            *(asked if len(asked) <= rows else self._renderer.fitted(question, width)),
+            *self._renderer.fitted(self.input.lines(max(3, rows - 6)), width),
+        ]
+        below = status[-rows:]
         words = self._words(width, rows - len(below) - 2) if view.text.strip() else []
         return "\n".join([*(["", *words] if words else []), "", *below])
 
@@ -247,7 +328,10 @@ class ChatUI:
         text = newest_lines(shown(self.chat.view.text), rows)
         return self._renderer.markdown(text, width).split("\n")[-rows:]
 
-    def _question(self) -> list[Line]:
+    def _question(self, width: int) -> list[Line]:
+        if (confirmation := self.chat.confirmation) is not None:
+            keys = (Span("y", "key"), Span(" yes, "), Span("any other key", "key"), Span(" no"))
+            return [line(Span(f"  {confirmation.question}  ", "warn"), *keys)]
         asked = self._asked()
         if asked is None:
             return []
@@ -258,20 +342,22 @@ class ChatUI:
             self._widths(asked),
             len(self.chat.view.questions),
             unix_milliseconds(),
+            width,
             ready=self._focus.is_ready(time.monotonic()),
             focused=self._focus.focused,
             is_long=self._is_long(asked),
         )
 
-    def _completions(self) -> list[Line]:
-        found = slash.completions(self._screen.buffer.text)[:MAX_COMPLETIONS]
-        return [
-            line(Span(f"  /{each.name} {each.argument}".ljust(22), "key"), Span(each.help, "dim")) for each in found
-        ]
-
     def _prompt(self) -> str:
-        style = line(Span("why? " if self._focus.reason_for is not None else "> ", "user"))
+        mode = "why? " if self._focus.reason_for is not None else self.input.composer.prompt or "> "
+        style = line(Span(mode, "user"))
         return self._renderer.fitted([style], 10)[0]
+
+
+def _load_for_answers() -> None:
+    """Import what only answers need while the user types."""
+    load_http()
+    load_markdown()
 
 
 class _LogHandler(logging.Handler):

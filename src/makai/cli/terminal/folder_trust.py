@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from makai.agent.project_trust import wanted_by_servers
 from makai.agent.prompt import INSTRUCTION_FILES, SKILL_FOLDERS, project_directories
-from makai.cli.console import say
+from makai.cli.console import tell
+from makai.cli.early_prompt import EARLY_PROMPT
 from makai.cli.line_reader import LineReader
 from makai.core.approval_text import diff_lines
-from makai.core.visible_text import one_line
-from makai.sessions.requests import GetTrust, SetTrust
+from makai.core.visible_text import exact_line
+from makai.sessions.requests import FolderTrust, GetTrust, SetTrust
 from makai.sessions.service import Sessions
 
 CONFIGURATION: Final = (*INSTRUCTION_FILES, ".makai", ".mcp.json", *SKILL_FOLDERS)
@@ -34,27 +35,43 @@ def _exists(path: Path) -> bool:
         return False
 
 
-async def ask_about_trust(sessions: Sessions, folder: str) -> None:
-    """Ask once, before files of the folder could instruct the agent. Without a terminal nothing is trusted."""
+async def ask_about_trust(sessions: Sessions, folder: str) -> bool:
+    """Ask once, before files of the folder could instruct the agent. Without a terminal nothing is trusted. Returns
+    whether files count now that did not before."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return
+        return False
     files = project_files(folder)
     if not files:
-        return
-    known = await sessions.dispatch(GetTrust(folder))
-    if known.trusted and not known.changed:
-        return
-    if known.trusted:
-        names = ", ".join(one_line(diff.path) for diff in known.changed)
-        say(f"\nThis folder has project files that are new or changed since you trusted it: {names}.")
-        for line in (line for diff in known.changed for line in diff_lines(diff)):
-            say(f"  {line.text}")
+        return False
+    while True:
+        known = await sessions.dispatch(GetTrust(folder))
+        if known.trusted and not known.changed:
+            return False
+        for line in trust_lines(known, files):
+            tell(line)
+        with EARLY_PROMPT.set_aside():
+            tell("They can instruct the agent and start programs. Do you trust this folder? [y/N] ", end="")
+            answer = await LineReader().next()
+        if (answer or "").strip().lower() not in ("y", "yes"):
+            tell(NOT_TRUSTED)
+            return False
+        if await sessions.dispatch(SetTrust(folder, True, known.digests)):
+            return True
+        tell(CHANGED_MEANWHILE)
+
+
+NOT_TRUSTED: Final = (
+    "Not trusted: their instructions are not read, and nothing they configure starts. Change it with /trust."
+)
+CHANGED_MEANWHILE: Final = "The project files changed after they were shown, so nothing was decided. They are now:"
+
+
+def trust_lines(known: FolderTrust, files: Sequence[str]) -> Iterator[str]:
+    """What a person has to see who decides about a folder: which files there are, and all that they set."""
+    if known.trusted and known.changed:
+        names = ", ".join(exact_line(diff.path) for diff in known.changed)
+        yield f"\nThis folder has project files that are new or changed since you trusted it: {names}."
+        yield from (f"  {line.text}" for diff in known.changed for line in diff_lines(diff))
     else:
-        say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
-    for wanted in wanted_by_servers(folder):
-        say(f"  {wanted}")
-    say("They can instruct the agent and start programs. Do you trust this folder? [y/N] ", end="")
-    if (await LineReader().next() or "").strip().lower() in ("y", "yes"):
-        await sessions.dispatch(SetTrust(folder, True))
-    else:
-        say("Not trusted: their instructions are not read, and nothing they configure starts. Change it with /trust.")
+        yield f"\nThis folder has project files: {', '.join(map(exact_line, files))}."
+    yield from (f"  {wanted}" for wanted in known.wanted)

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from makai.cli.approval_keys import Widths, answer_in, discard_typed_ahead, key_lines, key_text, next_answer
-from makai.cli.console import EXIT_FAILED, exit_code, explain, harmless, note, say
+from makai.cli.console import EXIT_FAILED, exit_code, explain, harmless, note, say, tell
 from makai.cli.line_reader import LineReader
 from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.styled_text import Lines, Piece, plain
 from makai.core.errors import InvalidRequest, MakaiError, error_from_code
 from makai.core.session_events import ApprovalRequested
+from makai.core.visible_text import shown
 from makai.sessions.requests import GetState
 
 STOP_S: Final = 5.0
@@ -32,23 +33,27 @@ class PlainChat:
         self._lines = LineReader()
         self._asks = sys.stdin.isatty()
         self._news = asyncio.Event()
+        self._echoed = ""
+        """The message that was typed into a terminal and is not part of the transcript yet."""
         self._code = 0
         self._deleted: MakaiError | None = None
 
     def show(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
-            if isinstance(piece, Lines) and piece.error:
+            if self._echoed and plain([piece]) == f"\n> {shown(self._echoed)}\n":
+                self._echoed = ""  # the terminal shows what is typed
+            elif isinstance(piece, Lines) and piece.error:
                 note(plain([piece]).strip("\n"))
             else:
                 say(plain([piece]), end="")
         self._news.set()
 
-    async def run(self, chat: ChatSession) -> int:
-        """Run until the input ends; returns the exit code."""
+    async def run(self, chat: ChatSession, first: str = "") -> int:
+        """Run until the input ends; returns the exit code. `first` comes before the first line."""
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(chat))
             try:
-                return await self._answer_lines(chat)
+                return await self._answer_lines(chat, first)
             except asyncio.CancelledError:  # Ctrl+C
                 async with asyncio.timeout(STOP_S):
                     await chat.abort()
@@ -63,14 +68,16 @@ class PlainChat:
             self._deleted = error
             self._news.set()
 
-    async def _answer_lines(self, chat: ChatSession) -> int:
+    async def _answer_lines(self, chat: ChatSession, first: str) -> int:
         while True:
-            if self._asks:
+            if self._asks and not first:
                 say("> ", end="")
             try:
-                text = await self._lines.next()
+                is_typed = not first
+                text, first = first or await self._lines.next(), ""
                 if text is None:
                     return self._code
+                self._echoed = text.strip() if is_typed and self._asks else ""
                 if text.strip() and not await self._take(chat, text.strip()):
                     return self._code
             except MakaiError as error:
@@ -88,12 +95,28 @@ class PlainChat:
         if name == "quit":
             return False
         if not name:
-            say(harmless(slash.unknown(text), sys.stdout))
+            tell(harmless(slash.unknown(text), sys.stdout))
             return True
         self.show(await slash.carry_out(chat, name, argument))
+        if chat.copied:  # there is no clipboard, but what it would hold can be read here
+            say(harmless(chat.copied, sys.stdout))
+            chat.copied = ""
+        await self._confirm(chat)
         if chat.session_id is not None:
             await self._settled(chat, (await chat.sessions.dispatch(GetState(chat.session_id))).last_event_id)
         return True
+
+    async def _confirm(self, chat: ChatSession) -> None:
+        """Ask with a line; a script says so with its command."""
+        confirmation, chat.confirmation = chat.confirmation, None
+        if confirmation is None:
+            return
+        if self._asks:
+            tell(f"{confirmation.question} [y/N] ", end="")
+            if (await self._lines.next() or "").strip().lower() in ("y", "yes"):
+                await confirmation.action()
+                return
+        tell("Nothing was changed. Add the word yes to the command to confirm it.")
 
     async def _settled(self, chat: ChatSession, at_least: int) -> None:
         """Wait until everything up to an event is shown and no run is active."""
@@ -125,7 +148,9 @@ class PlainChat:
         widths = Widths.of(asked)
         await self._show_keys(widths, is_long=whole is not None)
         while True:
-            line = await next_answer(self._lines, lambda: say("Your answer, or a reason to deny, then Enter: ", end=""))
+            line = await next_answer(
+                self._lines, lambda: tell("Your answer, or a reason to deny, then Enter: ", end="")
+            )
             answer = answer_in(line, widths, is_long=whole is not None)
             if isinstance(answer, int):
                 widths = widths.choose(answer)
@@ -133,7 +158,7 @@ class PlainChat:
             elif answer != "view" or whole is None:
                 break
             else:
-                self.show([whole])
+                self.show([whole()])
         match answer:
             case "once" | "session" | "always":
                 await chat.allow(asked, answer, widths.rule)
@@ -146,5 +171,5 @@ class PlainChat:
 
     async def _show_keys(self, widths: Widths, *, is_long: bool) -> None:
         for keys in key_lines(widths, is_long=is_long):
-            say(f"  {key_text(keys)}")
+            tell(f"  {key_text(keys)}")
         await discard_typed_ahead(self._lines)

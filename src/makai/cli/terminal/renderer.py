@@ -1,21 +1,17 @@
-"""Renders pieces for a terminal: text with SGR sequences and no other control sequence.
-
-Rich renders Markdown, and is loaded when it is first needed.
-"""
+"""Renders pieces for a terminal: text with SGR sequences and no other control sequence."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from makai.cli.terminal.markdown_blocks import blocks_of
+from makai.cli.terminal import markdown_text
 from makai.cli.terminal.styled_text import Line, Markdown, Piece, Style
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from makai.cli.terminal.wrapping import Row, columns_of, cut, wrapped
 
 _SGR: Final[dict[Style, str]] = {
+    "": "",
     "dim": "2",
     "bold": "1",
     "user": "1;36",
@@ -26,117 +22,59 @@ _SGR: Final[dict[Style, str]] = {
     "removed": "31",
     "key": "36",
 }
+_LIGHT: Final = {"33": "35", "36": "34", "1;36": "1;34"}
+"""Yellow and cyan cannot be read on a light background."""
 _ASCII: Final = str.maketrans(
-    {"✓": "+", "✗": "x", "…": "...", "·": "-", "●": "*", "○": "o", **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*")}
+    {
+        **{"✓": "+", "✗": "x", "…": "...", "·": "-", "●": "*", "○": "o", "•": "*", "─": "-", "▌": "|"},
+        **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
+    }
 )
-_THEME: Final = {
-    **{f"markdown.h{level}": "bold" for level in range(1, 7)},
-    "markdown.code": "cyan",
-    "markdown.block_quote": "dim",
-    "markdown.link": "cyan",
-    "markdown.link_url": "dim",
-}
-"""Styles that are readable on dark and on light backgrounds."""
-MAX_PROSE_COLUMNS: Final = 100
+_HANGING: Final = re.compile(r" *(?:[✓✗?>·●○•]|\d+ [+-]?)? *")
+"""The beginning of a line that its continuation stands to the right of: spaces and a mark."""
 
 
 class Renderer:
-    def __init__(self, *, colour: bool, unicode: bool = True) -> None:
+    def __init__(self, *, colour: bool, unicode: bool = True, light: bool = False) -> None:
+        """`light`: colours for a light background."""
         self._colour = colour
+        self._colours = _LIGHT if light else {}
         self._unicode = unicode
 
     def pieces(self, pieces: Iterable[Piece], width: int) -> str:
-        """Text to print. The terminal wraps long lines, so that they can be copied whole."""
+        """Text to print, broken at words."""
         return "".join(self._piece(piece, width) for piece in pieces)
 
     def fitted(self, lines: Sequence[Line], width: int) -> list[str]:
         """Lines for an area that is redrawn: each is cut to the width."""
-        return [self._line(_cut(line, width)) for line in lines]
+        return [self._painted(cut(_row(line), width)) for line in lines]
+
+    def wrapped(self, lines: Sequence[Line], width: int) -> list[str]:
+        """Lines broken at words; what continues a line is indented like its beginning."""
+        return [self._painted(row) for line in lines for row in wrapped(_row(line), width, _hang(_row(line)))]
 
     def markdown(self, text: str, width: int) -> str:
         """Block by block, with one empty line between two of them."""
-        drawn = "\n\n".join(self._block(block, width) for block in blocks_of(text))
-        return drawn if self._unicode else drawn.translate(_ASCII)
+        return "\n".join(map(self._painted, markdown_text.drawn(text, width)))
 
     def _piece(self, piece: Piece, width: int) -> str:
         if isinstance(piece, Markdown):
             text = self.markdown(piece.text, width)
             return f"\n{text}\n" if text else ""
-        return ("\n" if piece.gap else "") + "".join(self._line(line) + "\n" for line in piece.lines)
+        return ("\n" if piece.gap else "") + "".join(line + "\n" for line in self.wrapped(piece.lines, width))
 
-    def _line(self, line: Line) -> str:
+    def _painted(self, row: Row) -> str:
         text = "".join(
-            f"\x1b[{_SGR[span.style]}m{span.text}\x1b[0m" if span.style and span.text and self._colour else span.text
-            for span in line
+            f"\x1b[{self._colours.get(codes, codes)}m{text}\x1b[0m" if codes and text and self._colour else text
+            for text, codes in row
         )
         return text if self._unicode else text.translate(_ASCII)
 
-    def _block(self, text: str, width: int) -> str:
-        console = _console(self._colour, max(20, min(width, MAX_PROSE_COLUMNS)))
-        with console.capture() as capture:
-            console.print(_markdown_class()(text, code_theme="ansi_dark", hyperlinks=False))
-        return "\n".join(line.rstrip() for line in capture.get().split("\n")).strip("\n")
+
+def _row(line: Line) -> Row:
+    return [(span.text, _SGR[span.style]) for span in line]
 
 
-def load_rich() -> None:
-    """Import what renders Markdown before it is needed, which takes a moment."""
-    _markdown_class()
-
-
-def _cut(line: Line, width: int) -> Line:
-    from prompt_toolkit.utils import get_cwidth
-
-    left = width
-    kept = []
-    for span in line:
-        if (needed := get_cwidth(span.text)) <= left:
-            kept.append(span)
-            left -= needed
-            continue
-        kept.append(type(span)(_cut_text(span.text, left), span.style))
-        break
-    return tuple(kept)
-
-
-def _cut_text(text: str, width: int) -> str:
-    from prompt_toolkit.utils import get_cwidth
-
-    used = 0
-    for index, character in enumerate(text):
-        used += get_cwidth(character)
-        if used > width - 1:
-            return text[:index] + "…" if width > 0 else ""
-    return text
-
-
-@lru_cache(maxsize=4)
-def _console(colour: bool, width: int) -> Console:
-    from rich.console import Console
-    from rich.theme import Theme
-
-    return Console(
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        highlight=False,
-        legacy_windows=False,
-        theme=Theme(_THEME),
-        _environ={},
-    )
-
-
-@cache
-def _markdown_class() -> Any:
-    from rich import markdown
-    from rich.text import Text
-
-    class LeftHeading(markdown.Heading):
-        def __rich_console__(self, console: Any, options: Any) -> Any:
-            marks = Text("#" * int(self.tag[1:]) + " ", style=self.style_name)
-            yield marks.append_text(self.text)
-
-    class PlainMarkdown(markdown.Markdown):
-        elements = {**markdown.Markdown.elements, "heading_open": LeftHeading}
-
-    return PlainMarkdown
+def _hang(row: Row) -> int:
+    found = _HANGING.match("".join(text for text, _ in row))
+    return columns_of([(found[0], "")]) if found else 0

@@ -6,27 +6,39 @@ stays in the scrollback. Every frame is one write, marked as one synchronised up
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import Dimension, HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
+
+from makai.cli.early_prompt import EARLY_PROMPT
+from makai.cli.terminal.notification import FOCUS_REPORTS, REPORT_FOCUS, REPORT_NO_FOCUS
+from makai.core.programs import find_program
 
 FRAMES_PER_S: Final = 15
 MAX_INPUT_ROWS: Final = 10
@@ -35,6 +47,8 @@ ESCAPE_S: Final = 0.05
 _BEGIN_FRAME: Final = "\x1b[?2026h"
 _END_FRAME: Final = "\x1b[?2026l"
 _MAX_HISTORY_BYTES: Final = 1_000_000
+for _report, _key in zip(FOCUS_REPORTS, (Keys.F23, Keys.F24), strict=True):
+    ANSI_SEQUENCES[_report] = _key  # no keyboard has these keys, and the parser knows no focus
 
 
 class _SteadyOutput(Vt100_Output):
@@ -75,17 +89,19 @@ class Screen:
         keys: KeyBindings,
         *,
         history: Path,
+        folder: str,
         colour: bool,
         on_typed: Callable[[], None],
+        on_focus: Callable[[bool], None],
     ) -> None:
         self._region = region
         self._footer = footer
         self._prompt = prompt
         self._output = _SteadyOutput(sys.stdout, _size, term=None, enable_cpr=False)
-        self.buffer = Buffer(multiline=True, history=_history(history), on_text_changed=lambda _: on_typed())
+        self.buffer = Buffer(multiline=True, history=_history(history, folder), on_text_changed=lambda _: on_typed())
         self._app: Application[int] = Application(
             layout=self._layout(),
-            key_bindings=keys,
+            key_bindings=merge_key_bindings([keys, _focus_reports(on_focus)]),
             output=self._output,
             style=Style([]),
             include_default_pygments_style=False,
@@ -95,6 +111,8 @@ class Screen:
             before_render=lambda _: self._begin_frame(),
             after_render=lambda _: self._output.release(),
         )
+        self._held: list[str] | None = None
+        """What was printed while another program has the terminal."""
         self._app.ttimeoutlen = ESCAPE_S
         self._app.timeoutlen = ESCAPE_S
 
@@ -104,16 +122,30 @@ class Screen:
 
     async def run(self) -> int:
         """Run until `leave`; returns its code."""
+        self._take_early_keys()
+        self.notify(REPORT_FOCUS)
         try:
             return await self._app.run_async()
         finally:
             self._output.release()
+            self.notify(REPORT_NO_FOCUS)
+            EARLY_PROMPT.close()
+
+    def _take_early_keys(self) -> None:
+        """The keys that were typed while the chat was loaded are the first ones of the application."""
+        keys, typed = self._app.input, EARLY_PROMPT.taken()
+        if typed and isinstance(keys, Vt100Input):
+            keys.vt100_parser.feed(typed.decode(keys.stdin.encoding, "surrogateescape"))
+            store_typeahead(keys, keys.read_keys())
 
     def leave(self, code: int) -> None:
         if self._app.is_running:
             self._app.exit(result=code)
 
     def print(self, text: str) -> None:
+        if self._held is not None:
+            self._held.append(text)
+            return
         if not text:
             self.refresh()
             return
@@ -130,8 +162,42 @@ class Screen:
         if self._app.is_running:
             self._app.invalidate()
 
+    def redraw(self) -> None:
+        """Clear the terminal and draw the status area again."""
+        self._app.renderer.clear()
+
+    async def edit(self, text: str, command: str, session_folder: str) -> str:
+        """The text after the user changed it in an editor, which has the terminal meanwhile. Raises `OSError` when the
+        editor cannot be started or fails, `ValueError` when its command cannot be read. An editor that is named without
+        its path is none of those in the session's folder."""
+        name, *rest = shlex.split(command)
+        folders = os.environ.get("PATH", os.defpath)
+        program = name if os.sep in name else find_program(name, folders, [session_folder])
+        if program is None:
+            raise OSError("it is not on your PATH")
+        with tempfile.TemporaryDirectory(prefix="makai-") as folder:
+            path = Path(folder) / "message.md"
+            path.write_text(text, encoding="utf-8")
+            self._held = []
+            try:
+                async with in_terminal():
+                    # The editor is the user's own program at the user's terminal, and ends when the user ends it.
+                    editor = await asyncio.create_subprocess_exec(program, *rest, str(path))
+                    code = await editor.wait()
+            finally:
+                held, self._held = self._held, None
+                self.print("".join(held))
+            if code != 0:
+                raise OSError(f"it ended with exit code {code}")
+            return path.read_text(encoding="utf-8").rstrip("\n")
+
     def bell(self) -> None:
         self._output.bell()
+
+    def notify(self, sequence: str) -> None:
+        """Write a sequence that changes nothing on the screen."""
+        self._output.write_raw(sequence)
+        self._output.flush()
 
     def suspend(self) -> None:
         self._app.suspend_to_background()
@@ -170,6 +236,13 @@ class Screen:
         return min(rows, MAX_INPUT_ROWS)
 
 
+def _focus_reports(on_focus: Callable[[bool], None]) -> KeyBindings:
+    keys = KeyBindings()
+    for key, has_focus in ((Keys.F23, True), (Keys.F24, False)):
+        keys.add(key)(lambda event, has_focus=has_focus: on_focus(has_focus))
+    return keys
+
+
 def _size() -> Size:
     try:
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
@@ -178,7 +251,33 @@ def _size() -> Size:
     return Size(rows=rows or 24, columns=columns or 80)
 
 
-def _history(path: Path) -> FileHistory:
+class FolderHistory(FileHistory):
+    """Earlier input of one folder, out of a file for all of them. An entry names its folder in its comment; those of
+    earlier versions name none and belong to all."""
+
+    def __init__(self, path: Path, folder: str) -> None:
+        super().__init__(str(path))
+        self._folder = folder.replace("\n", " ")
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The newest first."""
+        found: list[str] = []
+        text = Path(os.fsdecode(self.filename)).read_text(encoding="utf-8", errors="replace")
+        for entry in text.split("\n# "):
+            comment, _, rest = entry.partition("\n")
+            folder = comment.partition(" in ")[2]
+            typed = [each.removeprefix("+") for each in rest.split("\n") if each.startswith("+")]
+            if typed and folder in ("", self._folder):
+                found.append("\n".join(typed))
+        return reversed(found)
+
+    def store_string(self, string: str) -> None:
+        typed = "".join(f"+{each}\n" for each in string.split("\n"))
+        with open(self.filename, "a", encoding="utf-8", errors="replace") as file:
+            file.write(f"\n# {datetime.now().isoformat(sep=' ')} in {self._folder}\n{typed}")
+
+
+def _history(path: Path, folder: str) -> FileHistory:
     """Earlier input, in a file for its owner only that stays below a maximum size."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600, exist_ok=True)
@@ -187,4 +286,4 @@ def _history(path: Path) -> FileHistory:
         newest = path.read_bytes()[-_MAX_HISTORY_BYTES // 2 :]
         # Entries begin with "# time" after an empty line; half of one would be read as another.
         path.write_bytes(newest[max(0, newest.find(b"\n\n# ")) :])
-    return FileHistory(str(path))
+    return FolderHistory(path, folder)

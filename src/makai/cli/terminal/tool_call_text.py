@@ -5,7 +5,7 @@ Text of models and tools is made safe to show here; an approval is shown exactly
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from makai.cli.terminal.styled_text import Line, Lines, Span, Style, line
@@ -57,17 +57,18 @@ def finished_call(call: ToolCalled, result: ToolFinished, *, diff_was_shown: boo
     )
     body = _body(call, result, diff_was_shown=diff_was_shown)
     limit = MAX_DIFF_LINES if result.diffs else MAX_OUTPUT_LINES
-    if len(body) <= limit:
-        return Lines(lines=(head, *body)), None
+    if len(body) <= limit + 1:  # the mark takes a line too
+        short = tuple(map(_clipped, body))
+        return Lines(lines=(head, *short)), Lines(lines=(head, *body), gap=True) if short != tuple(body) else None
     mark = line(Span(f"{INDENT}… {len(body) - limit:,} more lines (Ctrl+O shows them)", "dim"))
-    kept = [mark, *body[-limit:]] if call.kind == "execute" else [*body[:limit], mark]
+    kept = [mark, *map(_clipped, body[-limit:])] if call.kind == "execute" else [*map(_clipped, body[:limit]), mark]
     return Lines(lines=(head, *kept)), Lines(lines=(head, *body), gap=True)
 
 
-def approval_question(asked: ApprovalRequested, cwd: str | None) -> tuple[Lines, Lines | None]:
-    """The exact approval; and the whole of it, when the first leaves out lines and says so."""
+def approval_question(asked: ApprovalRequested, cwd: str | None) -> tuple[Lines, Callable[[], Lines] | None]:
+    """The exact approval; and what makes the whole of it, when the first leaves out lines and says so."""
     text = approval_text(asked, cwd)
-    return _question(text, text.excerpt()), _question(text, text.lines) if text.is_long else None
+    return _question(text, text.excerpt()), (lambda: _question(text, text.lines)) if text.is_long else None
 
 
 def _question(text: ApprovalText, lines: Iterable[ExactLine]) -> Lines:
@@ -111,10 +112,20 @@ def _body(call: ToolCalled, result: ToolFinished, *, diff_was_shown: bool) -> li
         return []
     style: Style = "bad" if result.is_error and call.kind != "execute" else "dim"
     text = shown(_output(result))
-    body = [line(Span(INDENT + each[:MAX_OUTPUT_COLUMNS], style)) for each in text.split("\n")] if text else []
+    body = [line(Span(INDENT + each, style)) for each in text.split("\n")] if text else []
     if result.spill_path:
         body.append(line(Span(f"{INDENT}the whole output is in {one_line(result.spill_path)}", "dim")))
     return body
+
+
+def _clipped(shown_line: Line) -> Line:
+    """A very long line is cut with a mark, as lines are folded."""
+    *before, last = shown_line
+    if len(last.text) <= MAX_OUTPUT_COLUMNS:
+        return shown_line
+    left_out = len(last.text) - MAX_OUTPUT_COLUMNS
+    mark = Span(f"… {left_out:,} more characters (Ctrl+O shows them)", "dim")
+    return (*before, Span(last.text[:MAX_OUTPUT_COLUMNS], last.style), mark)
 
 
 def _output(result: ToolFinished) -> str:

@@ -12,13 +12,15 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from makai.cli.terminal.attached_names import attached_names
 from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, Style, line, lines_of, note
 from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
-from makai.cli.terminal.usage_text import run_totals
+from makai.cli.terminal.usage_text import all_input, run_totals
 from makai.core import session_events as ev
-from makai.core.content import SessionPart, words_of
+from makai.core.content import SessionPart, own_words
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.visible_text import one_line, shown
+from makai.sessions.history import with_output
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
 
@@ -27,7 +29,13 @@ MAX_PROGRESS_CHARS: Final = 4_000
 _ENDINGS: Final = {
     "max_tokens": "The answer was cut at the length limit.",
     "refusal": "The model refused to continue.",
-    "max_turns": "The limit of turns is reached.",
+    "max_turns": "The run stopped at its limit of turns; the task may not be done.",
+}
+_LIMITS: Final = {
+    "limit_turns": "limit of turns",
+    "limit_usd": "budget",
+    "limit_output_tokens": "limit of output tokens",
+    "limit_seconds": "time limit",
 }
 _PLAN_STYLES: Final[dict[str, tuple[str, Style]]] = {
     "completed": ("[x]", "dim"),
@@ -52,7 +60,13 @@ class TranscriptView:
     """One session as it is read in a terminal. `finished_length` says how much of a growing text can be printed; `len`
     prints all of it at once."""
 
-    def __init__(self, me: str, finished_length: Callable[[str], int], state: SessionState | None = None) -> None:
+    def __init__(
+        self,
+        me: str,
+        finished_length: Callable[[str], int],
+        state: SessionState | None = None,
+        sent_here: set[str] | None = None,
+    ) -> None:
         self.state = state or SessionState()
         self.calls: dict[str, OpenCall] = {}
         self.questions: dict[str, ev.ApprovalRequested] = {}
@@ -65,16 +79,24 @@ class TranscriptView:
         """Since when the model was asked and has not answered."""
         self.notice: ev.Notice | None = None
         """The newest notice, until something else happens."""
+        self.noticed_at = 0
+        self._limit = ""
+        """Which limit the newest run reached: the code of its notice."""
+        self._stopped: list[Piece] = []
+        """Says who stopped the run. It is printed when the run has ended: calls that were stopped finish before."""
         self.failure: ev.RunFailed | None = None
         """The failure of the newest run, if it failed."""
         self.folded: Piece | None = None
         """The newest piece that was printed shortened; Ctrl+O shows it whole."""
-        self.unfolded_questions: dict[str, Piece] = {}
-        self.sent_here: set[str] = set()
+        self.unfolded_questions: dict[str, Callable[[], Piece]] = {}
+        self.sent_here = sent_here if sent_here is not None else set()
         """Input ids of this terminal; messages of other clients are marked."""
+        self._waited_before = {waiting.input_id for waiting in self.state.waiting}
+        """What waited already when the session was opened is not marked."""
         self._me = me
         self._finished_length = finished_length
-        self._opened_at = self.state.last_event_id
+        self.opened_at = self.state.last_event_id
+        """The newest event when the session was opened; who sent earlier ones is of no interest."""
         self._printed = 0
         self._thinks_since = 0
 
@@ -91,7 +113,8 @@ class TranscriptView:
         return [] if step is None else step(self, logged.event, logged) or []
 
     def _on_user(self, event: ev.UserInput, logged: ev.Logged) -> list[Piece]:
-        others = logged.event_id > self._opened_at and event.input_id not in self.sent_here
+        is_known = event.input_id in self.sent_here or event.input_id in self._waited_before
+        others = logged.event_id > self.opened_at and not is_known
         return [_user_lines(event.content, *([Span("  (from another client)", "dim")] if others else []))]
 
     def _on_history(self, event: ev.HistoryMessage, logged: ev.Logged) -> list[Piece]:
@@ -183,13 +206,15 @@ class TranscriptView:
         call = self.calls.pop(event.call_id, None)
         if call is None or call.was_denied or (call.fact.name == "plan" and not event.is_error):
             return []
-        short, whole = finished_call(call.fact, event, diff_was_shown=call.diff_was_shown)
+        result = with_output(event, call.output)
+        short, whole = finished_call(call.fact, result, diff_was_shown=call.diff_was_shown)
         self.folded = whole or self.folded
         return [short]
 
     def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> list[Piece]:
         self.waits_since = logged.ts
         self.failure = None
+        self._limit = ""
         return [note("Summarising the conversation…", gap=True)] if event.purpose == "compaction" else []
 
     def _on_turn_started(self, event: ev.TurnStarted, logged: ev.Logged) -> None:
@@ -204,10 +229,13 @@ class TranscriptView:
     def _on_aborted(self, event: ev.RunAborted, logged: ev.Logged) -> list[Piece]:
         who = "" if event.by in (self._me, "agent", "") else f" by {one_line(event.by)}"
         why = f": {one_line(event.reason)}" if event.reason else ""
-        return [*self._rest_of_text(), note(f"Stopped{who}{why}.", "warn", gap=True)]
+        self._stopped = [note(f"Stopped{who}{why}.", "warn", gap=True)]
+        return self._rest_of_text()
 
     def _on_run_finished(self, event: ev.RunFinished, logged: ev.Logged) -> list[Piece]:
         ending = _ENDINGS.get(event.stop_reason)
+        if self._limit:
+            ending = f"The run stopped at its {_LIMITS.get(self._limit, 'limit')}; the task may not be done."
         pieces = [*self._settled(), note(run_totals(event.usage, self._seconds(logged)))]
         return [*pieces, note(ending, "warn")] if ending else pieces
 
@@ -216,10 +244,13 @@ class TranscriptView:
         lines: list[Line] = lines_of(f"✗ {shown(event.message)}", "bad")
         if event.hint:
             lines += lines_of(shown(event.hint), "", "  ")
-        return [*self._settled(), Lines(lines=tuple(lines), gap=True, error=True)]
+        pieces = [*self._settled(), Lines(lines=tuple(lines), gap=True, error=True)]
+        has_used = all_input(event.usage) or event.usage.output
+        return [*pieces, note(run_totals(event.usage, self._seconds(logged)))] if has_used else pieces
 
     def _settled(self) -> list[Piece]:
-        pieces = self._rest_of_text()
+        pieces = [*self._rest_of_text(), *self._stopped]
+        self._stopped = []
         self._heard()
         self.thinking = ""
         self.calls.clear()
@@ -244,7 +275,11 @@ class TranscriptView:
         self.usage = event
 
     def _on_notice(self, event: ev.Notice, logged: ev.Logged) -> list[Piece]:
-        self.notice = event
+        self.notice, self.noticed_at = event, logged.ts
+        if event.wait_ms is not None:  # counted down in the status area, and printed when the wait is over
+            return []
+        if event.code.startswith("limit_"):
+            self._limit = event.code
         return [note(shown(event.message), _LEVELS[event.level])]
 
     def _on_title(self, event: ev.TitleChanged, logged: ev.Logged) -> list[Piece]:
@@ -257,9 +292,10 @@ class TranscriptView:
 
 
 def _user_lines(content: str | tuple[SessionPart, ...], *marks: Span) -> Lines:
-    words = lines_of(shown(words_of(content)), "user", "  ")
+    words = lines_of(shown(own_words(content)), "user", "  ")
     first = Span("> " + words[0][0].text[2:], "user")
-    return Lines(lines=(line(first, *marks), *words[1:]), gap=True)
+    attached = [line(Span(f"  {one_line(name)}", "dim")) for name in attached_names(content)]
+    return Lines(lines=(line(first, *marks), *words[1:], *attached), gap=True)
 
 
 _Step: TypeAlias = Callable[[TranscriptView, Any, ev.Logged], list[Piece] | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from makai.cli.terminal.styled_text import Lines, lines_of
+from makai.core.durations import duration as duration
 from makai.core.session_events import UsageReported
 from makai.core.usage import Usage
 
@@ -19,16 +20,6 @@ def tokens(count: int) -> str:
 def money(usd: float) -> str:
     """With fractions of a cent below a dollar."""
     return f"${usd:.4f}" if usd < 1 else f"${usd:.2f}"
-
-
-def duration(seconds: float) -> str:
-    """4 s, 2 min 05 s or 1 h 10 min."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 def run_totals(usage: Usage, seconds: int) -> str:

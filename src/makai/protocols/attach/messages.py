@@ -4,7 +4,8 @@
     request, one of `sessions.requests`                    answer | records | failure | moved
     follow, then pull for every batch that was taken       records, one batch at a time, until unfollow
     register_executor, until unregister_executor           answer, then execute | cancel_execute
-    executed | execute_failed                              (answers an execute)
+    register_tool_server, until unregister_executor        answer, then execute | cancel_execute
+    execute_progress, executed | execute_failed            (answers an execute)
     ping                                                   pong
 
 At most one batch per follower is under way, so neither side buffers for a slow reader. Both sides run the same version
@@ -23,9 +24,9 @@ import msgspec
 from makai.core.errors import AuthRequired, MakaiError, NotSupported, RefusalCode, SessionRefused, error_from_code
 from makai.core.secret import Secret
 from makai.core.version import __version__
-from makai.harness.base import ToolAnswer, ToolRequest
+from makai.harness.base import ToolAnswer, ToolRequest, ToolServerOffer
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The version of these messages, increased with every change between two versions of makai."""
 
 
@@ -40,7 +41,7 @@ class AttachProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     message: str
     hint: str | None = None
     kind: str = "MakaiError"
-    details: dict[str, str | int | None] = {}
+    details: dict[str, str | bool | int | None] = {}
 
 
 class AttachHello(Message, frozen=True, tag="hello"):
@@ -74,6 +75,13 @@ class RegisterExecutor(Message, frozen=True, tag="register_executor"):
 
     number: int
     session_id: str
+
+
+class RegisterToolServer(Message, frozen=True, tag="register_tool_server"):
+    """As `RegisterExecutor`, for the tools of a server in place of those of a session."""
+
+    number: int
+    offer: ToolServerOffer
 
 
 class AttachAnswer(Message, frozen=True, tag="answer"):
@@ -131,6 +139,11 @@ class CancelExecute(Message, frozen=True, tag="cancel_execute"):
     call: int
 
 
+class ExecuteProgress(Message, frozen=True, tag="execute_progress"):
+    call: int
+    text: str
+
+
 class Executed(Message, frozen=True, tag="executed"):
     call: int
     answer: ToolAnswer
@@ -153,8 +166,9 @@ class AttachPong(Message, frozen=True, tag="pong"):
     pass
 
 
-_FromExecutor: TypeAlias = RegisterExecutor | UnregisterExecutor | Executed | ExecuteFailed
-FromAttached: TypeAlias = AttachHello | RequestMessage | Follow | Pull | Unfollow | AttachPing | _FromExecutor
+_Registering: TypeAlias = RegisterExecutor | RegisterToolServer | UnregisterExecutor
+FromExecutor: TypeAlias = _Registering | ExecuteProgress | Executed | ExecuteFailed
+FromAttached: TypeAlias = AttachHello | RequestMessage | Follow | Pull | Unfollow | AttachPing | FromExecutor
 FromOwner: TypeAlias = (
     AttachWelcome | Refused | AttachAnswer | Failure | Moved | Records | Execute | CancelExecute | AttachPong
 )

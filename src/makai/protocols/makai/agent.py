@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
 from makai.core.request import RequestOptions, StreamOptions, ToolDefinition
+from makai.core.tool_server_ids import check_server_ids
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent_projection import AgentProjection, permission_request
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
@@ -25,6 +26,12 @@ from makai.protocols.makai.projection import nack_of, wire_code
 
 MAX_UNANSWERED = 64
 """Requests of one session that may wait for their answers; commits take milliseconds."""
+_ANSWERS: Final[dict[type[wire.SessionAnswer], str]] = {
+    wire.SessionInfo: "session_info",
+    wire.ToolListResponse: "tool_list_response",
+    wire.AgentRestoreResult: "restore_result",
+    wire.AgentDiffResult: "diff_result",
+}
 
 
 class _Session:
@@ -121,9 +128,8 @@ class AgentScopes:
     def started(self, session_id: str, message_id: str, answer: wire.AgentStarted) -> None:
         self._answer(session_id, message_id, ("ack", Ack(message_id)), ("agent_started", answer))
 
-    def info(self, session_id: str, message_id: str, answer: wire.SessionInfo | wire.ToolListResponse) -> None:
-        kind = "session_info" if isinstance(answer, wire.SessionInfo) else "tool_list_response"
-        self._answer(session_id, message_id, ("ack", Ack(message_id)), (kind, answer))
+    def info(self, session_id: str, message_id: str, answer: wire.SessionAnswer) -> None:
+        self._answer(session_id, message_id, ("ack", Ack(message_id)), (_ANSWERS[type(answer)], answer))
 
     def accept(self, session_id: str, message_id: str) -> None:
         self._answer(session_id, message_id, ("ack", Ack(message_id)))
@@ -241,18 +247,22 @@ class AgentScopes:
 
 def check_start(wanted: wire.AgentStart) -> None:
     """What can be said about a start without knowing any session; raises `InvalidRequest`."""
-    if wanted.model_ref is None and not wanted.resume:
-        raise InvalidRequest("agent_start needs model_ref")
+    if wanted.model_ref is None and wanted.agent is None and not wanted.resume:
+        raise InvalidRequest("agent_start needs model_ref, or the name of an agent")
+    if wanted.agent is not None and not wanted.agent.strip():
+        raise InvalidRequest("agent is empty")
     if wanted.after_event_id is not None and not wanted.resume:
         raise InvalidRequest("after_event_id needs resume: a new session has no events")
     if wanted.builtin_tools and not wanted.resume and wanted.cwd is None:
         raise InvalidRequest("builtin_tools need a cwd to work in")
     if wanted.cwd is not None and not wanted.cwd.startswith("/"):
         raise InvalidRequest("cwd is not an absolute path")
-    _check_tools(wanted.tools or ())
+    check_tools(wanted.tools or ())
+    check_server_ids(wanted.tool_servers or ())
 
 
-def _check_tools(tools: Sequence[ToolDefinition]) -> None:
+def check_tools(tools: Sequence[ToolDefinition]) -> None:
+    """Raise `InvalidRequest` for definitions that no client can declare."""
     names: set[str] = set()
     for tool in tools:
         if not tool.name or tool.name in names:

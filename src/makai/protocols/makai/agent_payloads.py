@@ -12,7 +12,7 @@ from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
 from makai.core.content import ContentPart, Text
 from makai.core.messages import StopReason
 from makai.core.request import RequestOptions, ToolDefinition
-from makai.core.session_events import DecodedMode, GrantScope, HasPermissionMode, SandboxLevel
+from makai.core.session_events import DecodedMode, GrantScope, HasPermissionMode, RestoreDirection, SandboxLevel
 from makai.core.usage import Usage
 from makai.protocols.makai.payloads import ChatMessage, Payload
 
@@ -41,9 +41,15 @@ class AgentStart(Payload, HasPermissionMode, frozen=True, kw_only=True):
     """Begin a session, or attach to one with `resume`."""
 
     model_ref: str | None = None
+    agent: str | None = None
+    """For a new session, another agent than makai's own: its name, such as "gemini", or "acp:" and a command line. Then
+    `model_ref` is one of that agent's models, or absent."""
     system_prompt: str | None = None
     tools: tuple[ToolDefinition, ...] | None = None
     """Carried out by this client. Given with `resume` they replace those of the session."""
+    tool_servers: tuple[str, ...] | None = None
+    """Ids of tool servers whose tools the agent may use, registered now or later. Given with `resume` they replace
+    those of the session."""
     builtin_tools: bool = False
     cwd: str | None = None
     mode: DecodedMode | None = None
@@ -80,6 +86,24 @@ class ToolList(Payload, frozen=True):
     prefix: str = ""
 
 
+class AgentRestore(Payload, frozen=True, kw_only=True):
+    """Undo file changes of the session's tools, or redo what was undone: all of it or nothing."""
+
+    direction: RestoreDirection = "undo"
+    count: AtLeastOne = 1
+    """How many messages with file changes, from the last one back."""
+    to: AtLeastOne | None = None
+    """The event of a message: everything since then, in place of `count`."""
+    plan_id: str = ""
+    """Of a preview: nothing is done when the plan is another one by now."""
+    preview: bool = False
+    """Only say what would be done."""
+
+
+class AgentDiff(Payload, frozen=True):
+    pass
+
+
 class ToolResultMessage(Payload, frozen=True, kw_only=True):
     tool_call_id: str
     content: str | tuple[Text, ...]
@@ -98,7 +122,10 @@ class PermissionResponse(Payload, frozen=True, kw_only=True):
     """For a wider scope: the chosen one of `permission_request.grants`; by default its `grant`."""
 
 
-AgentRequest: TypeAlias = AgentStart | AgentMessage | AgentStop | AgentStatus | ToolList | PermissionResponse
+FileRequest: TypeAlias = AgentRestore | AgentDiff
+AgentRequest: TypeAlias = (
+    AgentStart | AgentMessage | AgentStop | AgentStatus | ToolList | PermissionResponse | FileRequest
+)
 """What a session is asked. A tool's result is none: the call that waits for it is known to the connection."""
 
 
@@ -202,6 +229,8 @@ class AgentResult(Payload, frozen=True, kw_only=True):
     model_id: str
     stop_reason: StopReason
     run_id: str
+    warnings: tuple[str, ...] = ()
+    """An addition: what the user should know about this run, such as which options the vendor does not take."""
 
 
 class AgentError(Payload, frozen=True, kw_only=True):
@@ -234,6 +263,8 @@ class SessionInfo(Payload, HasPermissionMode, frozen=True, kw_only=True):
     run_id: str | None = None
     sandbox: SandboxLevel | None = None
     """None from a server that does not say."""
+    log_id: str | None = None
+    """Its id on every other interface, where that is not `session_id`."""
 
 
 class ToolListResponse(Payload, frozen=True):
@@ -253,6 +284,45 @@ class FileChange(Payload, frozen=True, kw_only=True):
     path: str
     new_text: str
     old_text: str | None = None
+
+
+class FileRestore(Payload, frozen=True, kw_only=True):
+    """What becomes of one file."""
+
+    path: str
+    kind: Literal["create", "change", "remove", "keep"]
+    added: int = 0
+    """Lines."""
+    removed: int = 0
+    refusal: str = ""
+    """Why it cannot be restored; then nothing is."""
+
+
+class AgentRestoreResult(Payload, frozen=True, kw_only=True):
+    """What was undone or redone, or with `restored` false what would be."""
+
+    restored: bool
+    direction: RestoreDirection
+    message: int
+    """The event of the message whose changes, and those after it, are undone."""
+    text: str
+    """The beginning of the message."""
+    files: tuple[FileRestore, ...]
+    notes: tuple[str, ...] = ()
+    """What is not undone, such as the changes of commands."""
+    plan_id: str = ""
+    """Given with a later request, exactly this is done."""
+
+    @property
+    def is_refused(self) -> bool:
+        return any(file.refusal for file in self.files)
+
+
+class AgentDiffResult(Payload, frozen=True):
+    """The files that tools of the session changed, each from before its first change to after its last. What was undone
+    does not count; an empty `new_text` may be a removed file."""
+
+    files: tuple[FileChange, ...]
 
 
 class PermissionRequest(Payload, frozen=True, kw_only=True):
@@ -281,12 +351,17 @@ class PermissionSettled(Payload, frozen=True, kw_only=True):
     reason: str = ""
 
 
+SessionAnswer: TypeAlias = SessionInfo | ToolListResponse | AgentRestoreResult | AgentDiffResult
+"""What a session is asked for without attaching to it."""
+
 AGENT_CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "agent_start": AgentStart,
     "agent_message": AgentMessage,
     "agent_stop": AgentStop,
     "agent_status": AgentStatus,
     "tool_list": ToolList,
+    "agent_restore": AgentRestore,
+    "agent_diff": AgentDiff,
     "tool_result": ToolResultMessage,
     "permission_response": PermissionResponse,
 }
@@ -299,6 +374,8 @@ AGENT_SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "agent_stopped": (AgentStopped,),
     "session_info": (SessionInfo,),
     "tool_list_response": (ToolListResponse,),
+    "restore_result": (AgentRestoreResult,),
+    "diff_result": (AgentDiffResult,),
     "tool_execute": (ToolExecute,),
     "permission_request": (PermissionRequest,),
     "permission_settled": (PermissionSettled,),

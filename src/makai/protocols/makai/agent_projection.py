@@ -4,7 +4,8 @@
 
 or, when the run fails or is stopped, one `error` in the place of `agent_end`. The last event of a run is followed by
 its settlement, `agent_result` or `agent_error`. Facts that V1 has no event for (plans, notices, titles, progress) are
-left out; so are compactions, for they are runs without words.
+left out; so are compactions, for they are runs without words. An agent without turns gets some here: one ends with the
+first tool that starts in it, or with the run.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from makai.catalog.model_ref import ModelRef, parse_model_ref
 from makai.core import session_events as ev
 from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.errors import ModelRefError
+from makai.core.messages import StopReason
 from makai.core.usage import Usage
 from makai.protocols.makai import agent_payloads as wire
+from makai.protocols.makai.envelope import log_id_of
 from makai.protocols.makai.projection import wire_code
+from makai.sessions.state import SessionState
 
 Told: TypeAlias = list[tuple[str, Any]]
 """Envelope types and payloads, in order."""
 
 NEEDS_LOGIN: Final = frozenset({"auth_required", "auth_expired", "auth_refresh_failed"})
+MAX_WARNINGS: Final = 50
 _BROKEN: Final = frozenset({"error", "aborted"})
 _NO_MODEL: Final = ModelRef("", "", "")
 _DECISIONS: Final[dict[ev.Decision, Any]] = {"approve": "approve", "deny_continue": "deny", "deny_abort": "abort"}
 
 
 class _Run:
-    def __init__(self, run_id: str, model_ref: str) -> None:
+    def __init__(self, run_id: str, model_ref: str, has_turns: bool) -> None:
         self.run_id = run_id
         self.model_ref = model_ref
         self.answer: dict[int, AssistantPart] = {}
@@ -40,11 +45,16 @@ class _Run:
         """Open calls: id -> the tool's name."""
         self.started: set[str] = set()
         self.stop_reason = ""
+        self.warnings: list[str] = []
+        self.has_turns = has_turns
+        self.is_message_open = False
 
 
 class AgentProjection:
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, *, has_turns: bool = True) -> None:
+        """`has_turns`: the agent itself says where its turns begin and end."""
         self._session_id = session_id
+        self._has_turns = has_turns
         self._run: _Run | None = None
 
     def is_started(self, call_id: str) -> bool:
@@ -56,7 +66,7 @@ class AgentProjection:
         if isinstance(event, ev.RunStarted):
             self._run = None
             if event.purpose == "input":
-                self._run = _Run(logged.run_id or "", event.model_ref)
+                self._run = _Run(logged.run_id or "", event.model_ref, self._has_turns)
                 return self._events(logged, self._run, wire.RunStart(self._session_id))
             return []
         run = self._run
@@ -73,7 +83,7 @@ class AgentProjection:
                 self._run = None
                 return self._ended(logged, run, event)
             case _:
-                return self._events(logged, run, *_of_run(run, event))
+                return self._events(logged, run, *_turn_around(run, event), *_of_run(run, event))
 
     def _events(self, logged: ev.Logged, run: _Run, *events: wire.AgentEvent) -> Told:
         ids = [None] * (len(events) - 1) + [logged.event_id]
@@ -92,7 +102,8 @@ class AgentProjection:
             provider_id = retry_after_ms = None
         else:
             end = wire.RunEnd(stop_reason=event.stop_reason, usage=_summary(event.usage))
-            return [*self._events(logged, run, end), ("agent_result", _result(run, event))]
+            ended = [*_ended_message(run, event.stop_reason), end]
+            return [*self._events(logged, run, *ended), ("agent_result", _result(run, event))]
         error = wire.AgentError(
             code=code,
             message=message,
@@ -121,6 +132,26 @@ def permission_request(asked: ev.ApprovalRequested, run_id: str) -> wire.Permiss
     )
 
 
+def _turn_around(run: _Run, event: object) -> list[wire.AgentEvent]:
+    """The turn of an agent that has none of its own, where this event begins or ends it."""
+    if run.has_turns:
+        return []
+    if isinstance(event, ev.ToolStarted | ev.ToolFinished):
+        return _ended_message(run, "tool_use")
+    if isinstance(event, ev.Delta | ev.AssistantText | ev.Reasoning | ev.ToolCalled) and not run.is_message_open:
+        run.is_message_open = True
+        run.answer = {}
+        return [wire.TurnStart(), _message_start(run.model_ref)]
+    return []
+
+
+def _ended_message(run: _Run, reason: StopReason) -> list[wire.AgentEvent]:
+    if not run.is_message_open:
+        return []
+    run.is_message_open = False
+    return [wire.MessageEnd(usage=_summary(Usage()), stop_reason=reason), wire.TurnEnd(reason)]
+
+
 def _of_run(run: _Run, event: object) -> list[wire.AgentEvent]:
     match event:
         case ev.AssistantTextDelta(delta=delta):
@@ -143,6 +174,8 @@ def _of_run(run: _Run, event: object) -> list[wire.AgentEvent]:
             return [*whole, wire.TurnEnd(reason)]
         case ev.RunAborted(reason=reason):
             run.stop_reason = reason
+        case ev.Notice(level="warning" | "error", message=message) if len(run.warnings) < MAX_WARNINGS:
+            run.warnings.append(message)
         case ev.ToolCalled() | ev.ToolStarted() | ev.ToolFinished():
             return _of_call(run, event)
     return []
@@ -183,6 +216,7 @@ def _result(run: _Run, event: ev.RunFinished) -> wire.AgentResult:
         model_id=model.model_id,
         stop_reason=event.stop_reason,
         run_id=run.run_id,
+        warnings=tuple(run.warnings),
     )
 
 
@@ -221,3 +255,36 @@ def _arguments(arguments_json: str) -> dict[str, Any]:
         return msgspec.json.decode(arguments_json, type=dict[str, Any])
     except (msgspec.DecodeError, ValueError, RecursionError):
         return {}
+
+
+def session_info(session_id: str, state: SessionState) -> wire.SessionInfo:
+    """How a session is."""
+    run = state.active_run
+    log_id = log_id_of(session_id)
+    return wire.SessionInfo(
+        session_id=session_id,
+        status=_standing(state),
+        model_ref=state.model_ref,
+        mode=state.mode,
+        sandbox=state.terms.sandbox,
+        event_id=state.last_event_id,
+        created_at=state.created_at,
+        updated_at=state.last_ts,
+        usage=state.usage if run is None else state.usage + run.usage,
+        pending_permissions=tuple(call.call_id for call in run.pending()) if run is not None else (),
+        title=state.title,
+        cwd=state.cwd,
+        run_id=run.run_id if run is not None else None,
+        log_id=log_id if log_id != session_id else None,
+    )
+
+
+def _standing(state: SessionState) -> wire.SessionStanding:
+    run = state.active_run
+    if run is None:
+        return "closed" if state.closed else "idle"
+    if run.status == "aborting":
+        return "stopping"
+    if run.pending():
+        return "waiting_for_permission"
+    return "waiting_for_tool" if any(call.status == "started" for call in run.calls.values()) else "running"

@@ -14,6 +14,7 @@ from makai.protocols.makai.envelope import Scope
 
 if TYPE_CHECKING:  # a server that only answers a `ping` loads nothing of agents
     from makai.protocols.makai.agent_payloads import AgentRequest, ToolResultMessage
+    from makai.protocols.makai.tool_payloads import ExecutionMessage, ToolRegister
 
 
 class OpenStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,5 +58,29 @@ class AnswerTool(msgspec.Struct, frozen=True, kw_only=True):
     result: ToolResultMessage
 
 
+class RegisterTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer with `ToolServerScopes.registered` or `refuse`."""
+
+    server_id: str
+    message_id: str
+    request: ToolRegister
+
+
+class UnregisterTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer with `ToolServerScopes.unregistered`."""
+
+    server_id: str
+    message_id: str
+
+
+class TakeExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """The client said something about an execution that waits for it; it is acked already."""
+
+    server_id: str
+    said: ExecutionMessage
+
+
 AgentCommand: TypeAlias = AskSession | AnswerTool
-Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection | AuthCommand | AgentCommand
+ToolServerCommand: TypeAlias = RegisterTools | UnregisterTools | TakeExecution
+StreamCommand: TypeAlias = OpenStream | CancelStream | ListModels
+Command: TypeAlias = StreamCommand | EndConnection | AuthCommand | AgentCommand | ToolServerCommand

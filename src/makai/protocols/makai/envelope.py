@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from makai.core.errors import ParseError
 from makai.core.sanitize import is_clean
+from makai.core.tool_server_ids import SERVER_ID_FORM, is_server_id
 from makai.wire import strict_json
 
 PROTOCOL_VERSION: Final = 1
@@ -121,6 +123,18 @@ def is_session_id(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= MAX_SESSION_ID_LENGTH and is_clean(text)
 
 
+_IS_ID: Final[dict[ScopeKind, Callable[[object], bool]]] = {
+    "stream_id": is_uuid,
+    "session_id": is_session_id,
+    "server_id": is_server_id,
+}
+_ID_FORMS: Final[dict[ScopeKind, str]] = {
+    "stream_id": "a UUID",
+    "session_id": f"1 to {MAX_SESSION_ID_LENGTH} characters",
+    "server_id": SERVER_ID_FORM,
+}
+
+
 def log_id_of(session_id: str) -> str:
     """The id under which the log has the session that a client names so: the same UUID, or one that follows from the
     name, so that no text of a client becomes an id elsewhere."""
@@ -191,8 +205,7 @@ def _readable(scopes: list[Scope]) -> Scope | None:
     if len(scopes) != 1:
         return None
     (scope,) = scopes
-    is_fine = is_uuid(scope.id) or (scope.kind == "session_id" and is_session_id(scope.id))
-    return scope if is_fine else None
+    return scope if _IS_ID[scope.kind](scope.id) else None
 
 
 def _fault(value: dict[str, Any], scopes: list[Scope], scope: Scope | None) -> str | None:
@@ -201,8 +214,7 @@ def _fault(value: dict[str, Any], scopes: list[Scope], scope: Scope | None) -> s
     if not scopes:
         return "no scope id (stream_id, session_id or server_id)"
     if scope is None:
-        form = f"1 to {MAX_SESSION_ID_LENGTH} characters" if scopes[0].kind == "session_id" else "a UUID"
-        return f"{scopes[0].kind} is not {form}"
+        return f"{scopes[0].kind} is not {_ID_FORMS[scopes[0].kind]}"
     for key in ("type", "sequence", "timestamp", "version", "payload"):
         if key not in value:
             return f"{key} is missing"

@@ -67,6 +67,8 @@ def added_messages(given: tuple[Message, ...], logged: Sequence[Message]) -> tup
         return given[agreed:]
     if are_new_words(given):
         return given
+    if known == len(given) and isinstance(given[-1], UserMessage) and log.is_only_answered_after(places):
+        return given[-1:]  # the request of a client that lost its connection, sent again (MK-SDK-033)
     what = "messages ends before the conversation of this session does"
     if known < len(given):
         what = f"messages[{known}] is not what the log of this session has there"
@@ -119,6 +121,11 @@ class _Log:
                     break
                 reached.add(at)
         return reached
+
+    def is_only_answered_after(self, places: set[int]) -> bool:
+        """Whether nothing but an answer follows one of these places."""
+        rest = self._messages[max(places) :]
+        return all(isinstance(message, AssistantMessage | ToolMessage) for message in rest)
 
     def _count(self, steps: int) -> None:
         self._steps_left -= steps

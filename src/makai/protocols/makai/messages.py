@@ -38,7 +38,7 @@ def conversation_of(chat: Sequence[ChatMessage]) -> tuple[core.Message, ...]:
                 tool_names.update({call.tool_call_id: call.name for call in each.tool_calls()})
         messages.extend(converted)
     if not messages:
-        raise InvalidRequest("messages is empty")
+        raise InvalidRequest("a user message is missing")
     return tuple(messages)
 
 

@@ -177,7 +177,13 @@ class ProxyToolCallEnd(Payload, frozen=True):
 
 
 class KeepaliveEvent(Payload, frozen=True):
+    """All fields but the first are additions. With a `note` it tells the user something: which options of the request
+    the vendor does not take (`option_ignored`), or why makai waits before it asks again."""
+
     partial: AssistantMessage | None = None
+    code: str = ""
+    note: str = ""
+    level: Literal["info", "warning"] = "info"
 
 
 class DoneEvent(Payload, frozen=True):
@@ -190,6 +196,13 @@ class ProxyDone(Payload, frozen=True):
     usage: Usage
 
 
+class WholeResult(AssistantMessage, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="assistant"):
+    """`warnings` is an addition: what the user should know about this answer, such as which options of the request
+    the vendor does not take."""
+
+    warnings: tuple[str, ...] = ()
+
+
 class ProxyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_reason: StopReason
     usage: Usage
@@ -198,6 +211,7 @@ class ProxyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     provider: str
     timestamp: int
     response_id: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
@@ -210,7 +224,7 @@ CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
 }
 """What a client may send, by envelope type."""
 
-ResultPayload: TypeAlias = AssistantMessage | ProxyResult
+ResultPayload: TypeAlias = WholeResult | ProxyResult
 
 SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "ack": (Ack,),
@@ -231,7 +245,7 @@ SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "keepalive": (KeepaliveEvent,),
     "done": (DoneEvent, ProxyDone),
     "error": (ErrorPayload,),
-    "result": (AssistantMessage, ProxyResult),
+    "result": (WholeResult, ProxyResult),
     "stream_error": (StreamError,),
 }
 """What a server may send, by envelope type: in full encoding, and in proxy encoding where that differs."""

@@ -3,6 +3,7 @@ never repeats content."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
@@ -77,7 +78,7 @@ def _common(event: ev.StreamEvent, partial: AssistantMessage | None) -> Projecte
             ended = wire.ThinkingEndEvent(event.content_index, event.thinking_signature, event.redacted, partial)
             return "thinking_end", ended
         case ev.Keepalive():
-            return "keepalive", wire.KeepaliveEvent(partial)
+            return "keepalive", wire.KeepaliveEvent(partial, event.code, event.note, event.level)
         case ev.Failed():
             code = wire_code(event.error_code)
             failure = msgspec.convert(event, wire.ErrorPayload, from_attributes=True)
@@ -109,9 +110,14 @@ def stream_error(event: ev.Failed) -> wire.StreamError:
     return msgspec.structs.replace(error, error_code=wire_code(event.error_code))
 
 
-def proxy_result(message: AssistantMessage) -> wire.ProxyResult:
+def proxy_result(message: AssistantMessage, warnings: Sequence[str]) -> wire.ProxyResult:
     whole = msgspec.structs.replace(message, stop_reason=message.stop_reason or "end_turn")
-    return msgspec.convert(whole, wire.ProxyResult, from_attributes=True)
+    result = msgspec.convert(whole, wire.ProxyResult, from_attributes=True)
+    return msgspec.structs.replace(result, warnings=tuple(warnings))
+
+
+def whole_result(message: AssistantMessage, warnings: Sequence[str]) -> wire.WholeResult:
+    return wire.WholeResult(**msgspec.structs.asdict(message), warnings=tuple(warnings))
 
 
 def nack_of(rejected_id: str, error: MakaiError) -> wire.Nack:
@@ -137,6 +143,7 @@ _WIRE_CODES = {
     "INVALID_COMMAND": "invalid_request",
     "NOT_RUNNING": "invalid_request",
     "STALE_RUN_ID": "invalid_request",
+    "INPUT_NOT_WAITING": "invalid_request",
 }
 
 

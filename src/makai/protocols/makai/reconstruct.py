@@ -41,6 +41,17 @@ _result = _decoder(wire.ProxyResult)
 _whole = _decoder(AssistantMessage)
 
 
+_keepalive = _decoder(ev.Keepalive)
+
+
+def _noted(payload: bytes | msgspec.Raw) -> ev.Keepalive:
+    """A sign of life whatever it holds: its note is an addition that another server may use otherwise."""
+    try:
+        return _keepalive(payload)  # type: ignore[no-any-return]
+    except msgspec.DecodeError:
+        return ev.Keepalive()
+
+
 class Reconstructor:
     def __init__(self, model: str, timestamp: int) -> None:
         self._base = AssistantMessage(content=(), model=model, timestamp=timestamp)
@@ -75,7 +86,7 @@ class Reconstructor:
             raise ParseError(f"the server sent a malformed result: {error}") from error
         self._final = AssistantMessage(
             content=self.message.content,
-            **{name: getattr(result, name) for name in result.__struct_fields__},
+            **{name: getattr(result, name) for name in result.__struct_fields__ if name != "warnings"},
         )
         return self._final
 
@@ -94,7 +105,7 @@ class Reconstructor:
             case "start":
                 return ev.Start(self._base)
             case "keepalive":
-                return ev.Keepalive()
+                return _noted(payload)
             case "text_start":
                 return ev.TextStart(_block_start(payload).content_index)
             case "thinking_start":

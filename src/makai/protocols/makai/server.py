@@ -12,7 +12,7 @@ import msgspec
 from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.errors import InvalidRequest, MakaiError, ParseError, RateLimited
 from makai.core.messages import AssistantMessage
-from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.core.stream_events import Done, Failed, Keepalive, Start, StreamEvent
 from makai.protocols.makai import auth
 from makai.protocols.makai import payloads as wire
 from makai.protocols.makai.commands import CancelStream, Command, EndConnection, ListModels, OpenStream
@@ -28,16 +28,38 @@ from makai.protocols.makai.envelope import (
 )
 from makai.protocols.makai.framing import EnvelopeSender, FragmentLimits, Inbound, Reassembler, unix_milliseconds
 from makai.protocols.makai.messages import context_of, options_of
-from makai.protocols.makai.projection import FullProjection, ProxyProjection, nack_of, proxy_result, stream_error
+from makai.protocols.makai.projection import (
+    FullProjection,
+    ProxyProjection,
+    nack_of,
+    proxy_result,
+    stream_error,
+    whole_result,
+)
 from makai.wire import strict_json
 
 if TYPE_CHECKING:
     from makai.protocols.makai.agent import AgentScopes
+    from makai.protocols.makai.tool_server import ToolServerScopes
 
 _AGENT_REQUESTS: Final = frozenset(
-    ("agent_start", "agent_message", "agent_stop", "agent_status", "tool_list", "tool_result", "permission_response")
+    {
+        "agent_start",
+        "agent_message",
+        "agent_stop",
+        "agent_status",
+        "agent_restore",
+        "agent_diff",
+        "tool_list",
+        "tool_result",
+        "permission_response",
+    }
 )
 """The envelope types whose payloads are in `agent_payloads`, which is loaded with the first of them."""
+_TOOL_REQUESTS: Final = frozenset(
+    ("tool_register", "tool_unregister", "tool_execution_start", "tool_execution_update", "tool_response")
+)
+"""The same for `tool_payloads`."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +71,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     logins: int = 8
     """Provider queries and logins together."""
     sessions: int = 100
+    tool_servers: int = 32
     fragments: FragmentLimits = FragmentLimits()
 
 
@@ -60,6 +83,7 @@ class _Request:
         self.encoding = None if whole else encoding
         self.projection = ProxyProjection() if encoding == "proxy" else FullProjection()
         self.accepted = False
+        self.warnings: list[str] = []
 
 
 class ServerConnection:
@@ -73,6 +97,7 @@ class ServerConnection:
         self._limits = limits or ConnectionLimits()
         self._serves_agents = agents
         self._agents: AgentScopes | None = None
+        self._tools: ToolServerScopes | None = None
         self._sender = EnvelopeSender(self._limits.frame_bytes, clock)
         self._inbound = Inbound()
         self._reassembler = Reassembler(self._limits.fragments)
@@ -91,10 +116,20 @@ class ServerConnection:
         return self._agents
 
     @property
+    def tools(self) -> ToolServerScopes:
+        """The tool servers of this client; made and loaded with the first request about one."""
+        if self._tools is None:
+            from makai.protocols.makai.tool_server import ToolServerScopes
+
+            limit = self._limits.tool_servers
+            self._tools = ToolServerScopes(self._sender, self._inbound, limit, self._forget_unless_live)
+        return self._tools
+
+    @property
     def busy(self) -> bool:
-        """Whether any request has not reached its terminal, or the client is attached to a session."""
-        sessions = self._agents.running if self._agents is not None else 0
-        return bool(self._streams or self._listings or self.auth.running or sessions)
+        """Whether any request has not reached its terminal, the client is attached to a session or serves tools."""
+        joined = sum(part.running for part in (self._agents, self._tools) if part is not None)
+        return bool(self._streams or self._listings or self.auth.running or joined)
 
     @property
     def pending_bytes(self) -> int:
@@ -156,12 +191,15 @@ class ServerConnection:
             kind, payload = stream.projection.project(event)
             self._sender.send(scope, kind, payload, encoding=stream.encoding)
         if isinstance(event, Done):
-            payload = proxy_result(event.message) if stream.encoding == "proxy" else event.message
+            result = proxy_result if stream.encoding == "proxy" else whole_result
+            payload = result(event.message, stream.warnings)
             self._sender.send(scope, "result", payload, encoding=stream.encoding)
             self._end(scope)
         elif isinstance(event, Failed):
             self._sender.send(scope, "stream_error", stream_error(event), encoding=stream.encoding)
             self._end(scope)
+        elif isinstance(event, Keepalive) and event.level == "warning":
+            stream.warnings.append(event.note)
 
     def models(self, scope: Scope, response: ModelsResponse) -> None:
         request = self._listings.get(scope)
@@ -217,7 +255,7 @@ class ServerConnection:
             self._inbound.allow(scope, envelope.sequence + numbers_used)
         payload_type = self._payload_type(kind, scope)
         if payload_type is None:
-            has_no_tools = scope.kind == "server_id"
+            has_no_tools = scope.kind == "server_id" and not self._serves_agents
             reason = "no tool endpoint is configured" if has_no_tools else f"unknown request type {kind!r}"
             self._refuse(scope, message_id, "not_implemented", reason)
             return []
@@ -232,17 +270,22 @@ class ServerConnection:
         return []
 
     def _count_in_session(self, scope: Scope, first: int, numbers_used: int) -> bool:
-        """Count a message of a session before it is known whether it is refused: the scope stays live after a nack, and
-        the client has counted what it sent. False in other scopes, and for a number that is not the next one."""
-        if self._agents is None or not self._agents.is_live(scope) or self._inbound.check(scope, first):
+        """Count a message of a session or tool server before it is known whether it is refused: the scope stays live
+        after a nack, and the client has counted what it sent. False in other scopes, and for a number that is not the
+        next one."""
+        if not self._is_joined(scope) or self._inbound.check(scope, first):
             return False
         self._inbound.take(scope, numbers_used)
         return True
 
     def _payload_type(self, kind: str, scope: Scope) -> type[msgspec.Struct] | None:
         """What a request of this type carries; None when it is not answered here."""
+        if kind in _TOOL_REQUESTS and self._serves_agents:
+            from makai.protocols.makai.tool_payloads import TOOL_CLIENT_PAYLOADS
+
+            return TOOL_CLIENT_PAYLOADS[kind]
         if scope.kind == "server_id" and kind != "goodbye":
-            return None  # MK-TOOL-011: no tool endpoint is configured
+            return None  # MK-TOOL-011
         if kind in _AGENT_REQUESTS and self._serves_agents:
             from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS
 
@@ -253,6 +296,8 @@ class ServerConnection:
         scope, message_id = envelope.scope, envelope.message_id
         if envelope.type in _AGENT_REQUESTS:
             return [*self.agents.receive(envelope, payload, numbers_used)]
+        if envelope.type in _TOOL_REQUESTS:
+            return [self.tools.receive(envelope, payload, numbers_used)]
         match payload:
             case wire.StreamRequest():
                 return self._open(envelope, payload, numbers_used)
@@ -366,6 +411,10 @@ class ServerConnection:
         self._forget_unless_live(scope)
 
     def _forget_unless_live(self, scope: Scope) -> None:
-        if not (self._is_taken(scope) or (self._agents is not None and self._agents.is_live(scope))):
+        if not (self._is_taken(scope) or self._is_joined(scope)):
             self._inbound.forget(scope)
             self._sender.sequences.forget(scope)
+
+    def _is_joined(self, scope: Scope) -> bool:
+        """Whether the scope is that of a session or tool server that this client has begun and not ended."""
+        return any(part is not None and part.is_live(scope) for part in (self._agents, self._tools))

@@ -13,16 +13,18 @@ import msgspec
 
 from makai.core.content import Image, Text, UserPart
 from makai.core.errors import ParseError
+from makai.core.sanitize import is_clean
 from makai.core.session_events import DecodedMode, Delivery, GrantScope, HasPermissionMode
+from makai.harness.registry import harness_id_of
 from makai.protocols.minicodex import vocabulary
-from makai.protocols.minicodex.projection import Capabilities, makai_fields
+from makai.protocols.minicodex.projection import NamedCapabilities, makai_fields
 from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, VERSION, ErrorCode, PastedImage, StrictPart
 from makai.sessions import commands as engine
 from makai.wire import strict_json
 
 
 class Command(StrictPart, frozen=True, kw_only=True, tag_field="type"):
-    """Base of every command: the document's envelope. Pydantic's `None` for "absent" is accepted as such."""
+    """Base of every command: the document's envelope. Every optional field may be null, which means absent."""
 
     v: str | None = None
     session_id: str | None = None
@@ -35,7 +37,7 @@ class Command(StrictPart, frozen=True, kw_only=True, tag_field="type"):
 
 class HelloCommand(Command, frozen=True, kw_only=True, tag="hello"):
     v: str
-    client_capabilities: tuple[str, ...] = ()
+    client_capabilities: tuple[str, ...] | None = None
 
 
 class ResumeCommand(Command, frozen=True, kw_only=True, tag="resume"):
@@ -77,7 +79,7 @@ class AbortCommand(Command, frozen=True, kw_only=True, tag="abort"):
 
 
 class GetSnapshotCommand(Command, frozen=True, kw_only=True, tag="get_snapshot"):
-    include_transcript_window: bool = False
+    include_transcript_window: bool | None = None
 
 
 class PingCommand(Command, frozen=True, kw_only=True, tag="ping"):
@@ -92,6 +94,12 @@ class SetModelCommand(Command, frozen=True, kw_only=True, tag="set_model"):
     model_ref: str
 
 
+class SetAgentCommand(Command, frozen=True, kw_only=True, tag="set_agent"):
+    agent: str
+    """The name of an agent, or "native"."""
+    model_ref: str | None = None
+
+
 class SetTitleCommand(Command, frozen=True, kw_only=True, tag="set_title"):
     title: str
 
@@ -100,8 +108,43 @@ class CompactCommand(Command, frozen=True, kw_only=True, tag="compact"):
     instructions: str | None = None
 
 
+class UndoCommand(Command, frozen=True, kw_only=True, tag="undo"):
+    """Restore files to before a message; all of them or none."""
+
+    count: int | None = None
+    """How many messages with file changes, from the last one back; 1 when absent."""
+    to: int | None = None
+    """The event of a message, in place of `count`."""
+    plan_id: str | None = None
+    """Of the preview; refused when another one holds by now."""
+
+
+class RedoCommand(Command, frozen=True, kw_only=True, tag="redo"):
+    """Bring back file changes that were undone."""
+
+    count: int | None = None
+    to: int | None = None
+    plan_id: str | None = None
+
+
+class WithdrawCommand(Command, frozen=True, kw_only=True, tag="withdraw"):
+    """Take back a message that waits: it never runs."""
+
+    input_id: str
+    """Of `input_accepted` or `session_details.waiting`."""
+
+
 _RunCommand: TypeAlias = SendCommand | ApproveCommand | DenyCommand | AbortCommand
-_MakaiCommand: TypeAlias = SetModeCommand | SetModelCommand | SetTitleCommand | CompactCommand
+_MakaiCommand: TypeAlias = (
+    SetModeCommand
+    | SetModelCommand
+    | SetAgentCommand
+    | SetTitleCommand
+    | CompactCommand
+    | UndoCommand
+    | RedoCommand
+    | WithdrawCommand
+)
 SessionCommand: TypeAlias = _RunCommand | _MakaiCommand
 """What the engine carries out."""
 ClientMessage: TypeAlias = HelloCommand | ResumeCommand | _RunCommand | GetSnapshotCommand | PingCommand | _MakaiCommand
@@ -132,12 +175,12 @@ class _Shape:
 _SHAPES: Final = {str(kind.__struct_config__.tag): _Shape(kind) for kind in get_args(ClientMessage)}
 
 
-def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refusal:
+def read(data: str | bytes, capabilities: NamedCapabilities) -> ClientMessage | Refusal:
     """What the client says; `capabilities` are those it has named so far."""
     try:
         value = strict_json.decode(data)
     except ParseError as error:
-        return Refusal(code="INVALID_COMMAND", message=error.message)
+        return refusal(_req_id_in(data), "INVALID_COMMAND", error.message)
     if not isinstance(value, dict):
         return Refusal(code="INVALID_COMMAND", message="A command is a JSON object.")
     req_id = value.get("req_id")
@@ -150,10 +193,10 @@ def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refus
     has_makai = capabilities.makai or (name == "resume" and isinstance(named, list) and MAKAI_1 in named)
     if shape.kind in MAKAI_COMMANDS and not has_makai:
         return refuse("INVALID_COMMAND", f"This command needs the capability {MAKAI_1}.", "type")
-    for field in value:
+    for field, given in value.items():
         if field not in shape.fields:
             return refuse("BAD_ARGUMENT", f"{vocabulary.published_name(shape.kind.__name__)} has no such field.", field)
-        if field in shape.makai_fields and not has_makai:
+        if field in shape.makai_fields and given is not None and not has_makai:
             return refuse("BAD_ARGUMENT", f"This field needs the capability {MAKAI_1}.", field)
     for field in shape.required:
         if field not in value:
@@ -168,6 +211,13 @@ def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refus
         if version is None or version[1] != MAJOR:
             return refuse("BAD_ARGUMENT", f"This server speaks version {VERSION}.", "v", supported=[VERSION])
     return command
+
+
+def _req_id_in(data: str | bytes) -> str | None:
+    """Of a command that cannot be read as a whole: its client waits for the answer with this id."""
+    document = data if isinstance(data, bytes) else data.encode("utf-8", "replace")
+    req_id = strict_json.readable_members(document).get("req_id")
+    return req_id if isinstance(req_id, str) and is_clean(req_id) else None
 
 
 def refusal(req_id: str | None, code: ErrorCode, message: str, field: str | None = None, **details: Any) -> Refusal:
@@ -192,6 +242,8 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None
     cursor: int | None = None
     """Go on after this event; None: a fresh load."""
+    client_capabilities: tuple[str, ...] | None = None
+    """What the client understands from now on; None: as before. They count once the session is found."""
     with_window: bool = False
     req_id: str | None = None
 
@@ -214,8 +266,12 @@ _ENGINE_COMMANDS: Final[dict[type[SessionCommand], type[engine.UserCommand]]] = 
     AbortCommand: engine.Abort,
     SetModeCommand: engine.SetMode,
     SetModelCommand: engine.SetModel,
+    SetAgentCommand: engine.SetHarness,
     SetTitleCommand: engine.SetTitle,
     CompactCommand: engine.Compact,
+    UndoCommand: engine.RestoreFiles,
+    RedoCommand: engine.RestoreFiles,
+    WithdrawCommand: engine.WithdrawInput,
 }
 """Fields of the same name mean the same; what a client leaves out has the engine's default."""
 
@@ -225,6 +281,10 @@ def engine_command(command: SessionCommand, *, by: str, input_id: str) -> engine
     given: dict[str, Any] = {"now": 0, "by": by, "input_id": input_id, **msgspec.structs.asdict(command)}
     if isinstance(command, SendCommand):
         given["content"] = _content(command)
+    if isinstance(command, SetAgentCommand):
+        given["harness"] = harness_id_of(command.agent)
+    if isinstance(command, RedoCommand):
+        given["direction"] = "redo"
     kind = _ENGINE_COMMANDS[type(command)]
     return kind(**{name: given[name] for name in kind.__struct_fields__ if given.get(name) is not None})
 

@@ -184,6 +184,8 @@ class ApprovalPending(EventBase, frozen=True, kw_only=True, tag="approval_pendin
     """The rules that a wider scope may choose from, the narrowest first."""
     confinement: Annotated[Confinement | UnsetType, MAKAI] = UNSET
     """What the call is given beyond the session's sandbox when it is approved."""
+    agent_wider: Annotated[str | UnsetType, MAKAI] = UNSET
+    """What another agent calls its own wider permission, which the scope `session` gives; there is no rule then."""
 
 
 class ApprovalDecision(EventBase, frozen=True, kw_only=True, tag="approval_decision"):
@@ -246,6 +248,7 @@ class WaitingInput(StrictPart, frozen=True, kw_only=True):
     text: str
     delivery: Delivery
     client_msg_id: str | UnsetType = UNSET
+    images: tuple[PastedImage, ...] | UnsetType = UNSET
 
 
 class SessionDetails(BaseFrame, frozen=True, kw_only=True, tag="session_details"):
@@ -274,12 +277,25 @@ class InputAcceptedFrame(EventBase, frozen=True, kw_only=True, tag="input_accept
     images: tuple[PastedImage, ...] | UnsetType = UNSET
 
 
+class InputWithdrawnFrame(EventBase, frozen=True, kw_only=True, tag="input_withdrawn"):
+    """A waiting message was taken back: it never runs."""
+
+    input_id: str
+
+
 class TitleChangedFrame(EventBase, frozen=True, kw_only=True, tag="title_changed"):
     title: str
 
 
 class ModelChangedFrame(EventBase, frozen=True, kw_only=True, tag="model_changed"):
     model_ref: str
+
+
+class AgentChangedFrame(EventBase, frozen=True, kw_only=True, tag="agent_changed"):
+    harness: str
+    model_ref: str
+    dropped: tuple[str, ...]
+    """What the new agent does not take over, in words for people."""
 
 
 class ModeChangedFrame(EventBase, frozen=True, kw_only=True, tag="mode_changed"):
@@ -324,6 +340,10 @@ class NoticeFrame(EventBase, frozen=True, kw_only=True, tag="notice"):
     level: Literal["info", "warning", "error"]
     code: str
     message: str
+    notice_id: str | UnsetType = UNSET
+    """It takes the place of the earlier notice of the same id."""
+    wait_ms: int | UnsetType = UNSET
+    """How long the run waits from `ts` on before the model is asked again."""
 
 
 class CompactedFrame(EventBase, frozen=True, kw_only=True, tag="compacted"):
@@ -353,7 +373,13 @@ MakaiItem: TypeAlias = (
 """What the transcript of a client with makai.1 lists besides."""
 TranscriptItem: TypeAlias = DocumentItem | MakaiItem
 _SettingFrame: TypeAlias = (
-    InputAcceptedFrame | TitleChangedFrame | ModelChangedFrame | ModeChangedFrame | TermsChangedFrame
+    InputAcceptedFrame
+    | InputWithdrawnFrame
+    | TitleChangedFrame
+    | ModelChangedFrame
+    | AgentChangedFrame
+    | ModeChangedFrame
+    | TermsChangedFrame
 )
 _TurnFrame: TypeAlias = TurnStartedFrame | TurnEndedFrame | ToolStartedFrame | ToolProgressFrame | Plan | UsageEvent
 _NoteFrame: TypeAlias = NoticeFrame | CompactedFrame | RunResumedFrame | RunEnded | SessionClosedFrame

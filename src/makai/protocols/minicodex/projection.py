@@ -22,19 +22,17 @@ from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
 
 _COMMON: Final = frozenset(frames.EventBase.__struct_fields__)
-_OF_PARTS: Final = ("whole", "broken_off")
-"""Only texts that are not whole have these; `pages.PartialTexts` sets them."""
 Frame: TypeAlias = frames.EventFrame | frames.MakaiFrame | frames.ErrorFrame
 
 
-class Capabilities(msgspec.Struct, frozen=True):
+class NamedCapabilities(msgspec.Struct, frozen=True):
     """What a client said it understands; other words of its list mean nothing to us."""
 
     streaming: bool = False
     makai: bool = False
 
     @classmethod
-    def named(cls, names: Iterable[str]) -> Capabilities:
+    def named(cls, names: Iterable[str]) -> NamedCapabilities:
         wanted = frozenset(names)
         return cls(streaming=STREAMING in wanted, makai=MAKAI_1 in wanted)
 
@@ -84,6 +82,11 @@ def _reasoning(event: log.Reasoning, logged: log.Logged, state: SessionState) ->
     return frames.ReasoningFrame(text=event.text, content_index=event.content_index, **_common(logged))
 
 
+def _text(event: log.AssistantText, logged: log.Logged, state: SessionState) -> Frame:
+    frame = frames.AssistantTextFrame(text=event.text, content_index=event.content_index, **_common(logged))
+    return msgspec.structs.replace(frame, whole=False, broken_off=True) if event.broken_off else frame
+
+
 def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) -> Frame:
     return frames.FunctionCallOutputFrame(
         call_id=event.call_id,
@@ -114,7 +117,7 @@ def _content(part: SessionPart) -> frames.TextContent | frames.ImageContent:
 
 def _same(kind: type[Any], **sources: str | Callable[[Any], Any]) -> Callable[[Any, log.Logged, SessionState], Frame]:
     """A frame whose fields are those of its event, but for those with another name or a function; None is absent."""
-    own = [name for name in kind.__struct_fields__ if name not in _COMMON and name not in _OF_PARTS]
+    own = [name for name in kind.__struct_fields__ if name not in _COMMON]
     given = {name: sources.get(name, name) for name in own}
     readers = {name: attrgetter(source) if isinstance(source, str) else source for name, source in given.items()}
 
@@ -124,6 +127,11 @@ def _same(kind: type[Any], **sources: str | Callable[[Any], Any]) -> Callable[[A
         return frame
 
     return make
+
+
+def wider_option(options: tuple[log.ApprovalOption, ...]) -> str:
+    """What an external agent calls the permission for more than one call, if it offers one."""
+    return next((option.label for option in options if option.kind == "allow_always"), "")
 
 
 def _history(event: log.HistoryMessage, logged: log.Logged, state: SessionState) -> Frame | None:
@@ -146,10 +154,12 @@ def _images(event: log.UserInput | log.InputAccepted) -> tuple[PastedImage, ...]
 _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None]]] = {
     log.TitleChanged: _same(frames.TitleChangedFrame),
     log.ModelChanged: _same(frames.ModelChangedFrame),
+    log.HarnessChanged: _same(frames.AgentChangedFrame),
     log.ModeChanged: _same(frames.ModeChangedFrame),
     log.TermsChanged: _same(frames.TermsChangedFrame, sandbox="terms.sandbox"),
     log.SessionClosed: _same(frames.SessionClosedFrame),
     log.InputAccepted: _same(frames.InputAcceptedFrame, text=_words, images=_images),
+    log.InputWithdrawn: _same(frames.InputWithdrawnFrame),
     log.UserInput: _same(frames.UserTextFrame, text=_words, images=_images),
     log.HistoryMessage: _history,
     log.RunStatusChanged: _run_status,
@@ -161,7 +171,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.TurnEnded: _same(frames.TurnEndedFrame),
     log.AssistantTextDelta: _same(frames.AssistantTextDeltaFrame, text="delta"),
     log.ReasoningDelta: _same(frames.ReasoningDeltaFrame, text="delta"),
-    log.AssistantText: _same(frames.AssistantTextFrame),
+    log.AssistantText: _text,
     log.Reasoning: _reasoning,
     log.ToolCalled: _same(frames.ToolCallFrame, args=lambda call: arguments(call.arguments_json)),
     log.ApprovalRequested: _same(
@@ -170,6 +180,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
         args_json="arguments_json",
         deadline=lambda asked: None if asked.deadline_ms is None else rfc3339(asked.deadline_ms),
         grants=lambda asked: asked.grants or UNSET,
+        agent_wider=lambda asked: wider_option(asked.options) or UNSET,
         confinement=lambda asked: asked.confinement if asked.confinement.opens else UNSET,
     ),
     log.ApprovalDecided: _same(frames.ApprovalDecision),
@@ -178,7 +189,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.ToolFinished: _output,
     log.PlanUpdated: _same(frames.Plan),
     log.UsageReported: _same(frames.UsageEvent),
-    log.Notice: _same(frames.NoticeFrame),
+    log.Notice: _same(frames.NoticeFrame, notice_id=lambda notice: notice.notice_id or UNSET),
     log.Compacted: _same(frames.CompactedFrame),
 }
 
@@ -220,7 +231,7 @@ class SharedFrame:
         self._as_the_document: bytes | UnsetType | None = UNSET
         self._as_item: bytes | UnsetType | None = UNSET
 
-    def form(self, capabilities: Capabilities) -> bytes | None:
+    def form(self, capabilities: NamedCapabilities) -> bytes | None:
         if self.needs_streaming and not capabilities.streaming:
             return None
         if capabilities.makai:
@@ -231,7 +242,7 @@ class SharedFrame:
             self._as_the_document = _encode(msgspec.structs.replace(self.frame, **blank)) if shown else None
         return self._as_the_document
 
-    def item(self, capabilities: Capabilities) -> bytes | None:
+    def item(self, capabilities: NamedCapabilities) -> bytes | None:
         """The same as an item of a transcript, "listed without common fields" (MC-EVT-006) for the document."""
         if self.needs_streaming and not (capabilities.streaming and capabilities.makai):
             return None

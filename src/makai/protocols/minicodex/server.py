@@ -23,7 +23,7 @@ from makai.core.errors import Forbidden, MakaiError, SessionRefused, StorageUnav
 from makai.protocols.minicodex import commands, frames
 from makai.protocols.minicodex.commands import Ask, Open, Refusal, Request, TakeSnapshot, read, refusal
 from makai.protocols.minicodex.pages import RunLookup
-from makai.protocols.minicodex.projection import Capabilities, Projector
+from makai.protocols.minicodex.projection import NamedCapabilities, Projector
 from makai.protocols.minicodex.states import present
 from makai.protocols.minicodex.view import SessionView
 from makai.protocols.minicodex.vocabulary import ErrorCode
@@ -70,7 +70,7 @@ class MinicodexConnection:
         """`session_id` is the one the address names, if any; `new_id` makes ids of inputs; `client_name` is who
         decides approvals here."""
         self.session_id = session_id
-        self.capabilities = Capabilities()
+        self.capabilities = NamedCapabilities()
         self._new_id = new_id
         self._client_name = client_name
         self._limits = limits
@@ -92,8 +92,7 @@ class MinicodexConnection:
             return []
         match command:
             case commands.HelloCommand():
-                self.capabilities = Capabilities.named(command.client_capabilities)
-                return self._open(command, None)
+                return self._open(command, None, tuple(command.client_capabilities or ()))
             case commands.ResumeCommand():
                 return self._resume(command)
             case commands.PingCommand():
@@ -104,27 +103,31 @@ class MinicodexConnection:
             case _:
                 return self._ask(command)
 
-    def _open(self, command: commands.HelloCommand | commands.ResumeCommand, cursor: int | None) -> list[Request]:
+    def _open(
+        self,
+        command: commands.HelloCommand | commands.ResumeCommand,
+        cursor: int | None,
+        capabilities: tuple[str, ...] | None,
+    ) -> list[Request]:
         wanted = command.session_id if self.session_id is None else self.session_id
         if command.session_id not in (None, wanted):
             self._refuse_field(command, "session_id", "This connection belongs to another session.")
             return []
-        return [self._begin(Open(session_id=wanted, cursor=cursor, req_id=command.req_id))]
+        opening = Open(session_id=wanted, cursor=cursor, client_capabilities=capabilities, req_id=command.req_id)
+        return [self._begin(opening)]
 
     def _resume(self, command: commands.ResumeCommand) -> list[Request]:
-        if command.client_capabilities is not None:
-            self.capabilities = Capabilities.named(command.client_capabilities)
-        cursor = command.last_seen_event_id
+        cursor, named = command.last_seen_event_id, command.client_capabilities
         if cursor is not None and self.session_id not in (None, command.session_id or self.session_id):
             self._refuse_cursor(command.req_id, "The cursor is one of another session.")
             return []
         if cursor is not None and self.session_id is None and command.session_id is None:
             self._refuse(refusal(command.req_id, "MISSING_FIELD", "A cursor belongs to a session.", "session_id"))
             return []
-        return self._open(command, cursor)
+        return self._open(command, cursor, None if named is None else tuple(named))
 
     def _get_snapshot(self, command: commands.GetSnapshotCommand) -> list[Request]:
-        with_window, req_id = command.include_transcript_window, command.req_id
+        with_window, req_id = command.include_transcript_window or False, command.req_id
         if self._view is None and self.session_id is not None:  # the address names the session: a fresh load
             return [self._begin(Open(session_id=self.session_id, with_window=with_window, req_id=req_id))]
         if not self._is_greeted(command):
@@ -179,6 +182,8 @@ class MinicodexConnection:
     def opened(self, request: Open, view: SessionView) -> None:
         """Here is the session. The view must have taken everything that was durable when it was asked for."""
         self._deciding -= 1
+        if request.client_capabilities is not None:
+            self.capabilities = NamedCapabilities.named(request.client_capabilities)
         self.session_id = view.session_id
         is_another_view = self._view is not view
         self._view = view

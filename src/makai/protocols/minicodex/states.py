@@ -76,6 +76,7 @@ def session_details(session_id: str, state: engine.SessionState, usage: UsageRep
                 text=words(waiting.content),
                 delivery=waiting.delivery,
                 client_msg_id=present(waiting.client_msg_id),
+                images=images(waiting.content),
             )
             for waiting in state.waiting
         ),

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from makai.core import session_events as log
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, TranscriptReader, newest
-from makai.protocols.minicodex.projection import Capabilities, Projector, SharedFrame
+from makai.protocols.minicodex.projection import NamedCapabilities, Projector, SharedFrame
 from makai.protocols.minicodex.states import last_event_id, run_state, session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
 from makai.sessions.log.base import LoggedEvent
@@ -49,7 +49,7 @@ class SessionView:
         self._before = transcript.before() if transcript else None
         self._partial = transcript.still_arriving if transcript else PartialTexts()
         self._usage = transcript.usage if transcript else None
-        self._snapshot: tuple[Capabilities, bool, bytes] | None = None
+        self._snapshot: tuple[NamedCapabilities, bool, bytes] | None = None
 
     @property
     def state(self) -> SessionState:
@@ -104,7 +104,7 @@ class SessionView:
         self._frame_ids = [frame.event_id for frame in kept]
         self._frame_bytes = sum(len(frame.full) for frame in kept)
 
-    def frames(self, after: int, capabilities: Capabilities, max_bytes: int) -> tuple[list[bytes], int]:
+    def frames(self, after: int, capabilities: NamedCapabilities, max_bytes: int) -> tuple[list[bytes], int]:
         """Frames above a cursor that is not below `floor`, and the cursor after them."""
         found: list[bytes] = []
         size = 0
@@ -125,7 +125,7 @@ class SessionView:
     def details(self) -> bytes:
         return _encode(session_details(self.session_id, self.state, self._usage))
 
-    def snapshot(self, capabilities: Capabilities, *, with_window: bool = False) -> bytes:
+    def snapshot(self, capabilities: NamedCapabilities, *, with_window: bool = False) -> bytes:
         """A `snapshot` frame of now; clients that come back together share it."""
         known = self._snapshot
         if known is not None and known[:2] == (capabilities, with_window):
@@ -140,7 +140,7 @@ class SessionView:
         return encoded
 
 
-EVERYTHING: Final = Capabilities(streaming=True, makai=True)
+EVERYTHING: Final = NamedCapabilities(streaming=True, makai=True)
 """What a page of the REST interface shows: it is not part of the document."""
 
 
@@ -157,7 +157,7 @@ def snapshot(
     state: SessionState,
     items: Sequence[SharedFrame],
     before: int | None,
-    capabilities: Capabilities,
+    capabilities: NamedCapabilities,
     *,
     with_window: bool = False,
 ) -> bytes:
@@ -184,7 +184,7 @@ def page(reader: TranscriptReader) -> bytes:
     return _encode(TranscriptPage(items=_listed(reader.items(), EVERYTHING), before=reader.before()))
 
 
-def _listed(items: Sequence[SharedFrame], capabilities: Capabilities) -> tuple[frames.TranscriptItem, ...]:
+def _listed(items: Sequence[SharedFrame], capabilities: NamedCapabilities) -> tuple[frames.TranscriptItem, ...]:
     """Items in their wire form; the encoder copies it as it is."""
     listed = tuple(msgspec.Raw(item) for one in items if (item := one.item(capabilities)) is not None)
     return cast(Any, listed)  # type: ignore[no-any-return]

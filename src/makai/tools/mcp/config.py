@@ -21,7 +21,7 @@ import functools
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
@@ -32,6 +32,7 @@ import msgspec
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
+from makai.core.session_events import McpServer as ClientServer
 from makai.tools.commands import Confine
 from makai.tools.permissions.confinement import EVERY_ADDRESS
 from makai.tools.sandbox.guard import FileGuard
@@ -43,6 +44,10 @@ _HTTP_TYPES: Final = ("http", "streamable-http", "streamableHttp", "streamable_h
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110 section 5.6.2."""
 
+_LAUNCHERS: Final = frozenset(["npx", "bunx", "pnpx", "uvx", "pipx", "uv", "node", "bun", "deno", "python", "python3"])
+_NOT_STARTED: Final = re.compile(r"^$|^-|^run$|[\s=]|://")
+"""An argument of a launcher that names no package, script or module: an option, code, a setting, a URL."""
+
 
 class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -53,12 +58,18 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     opened: Confinement = SESSION_SANDBOX
     """What its entry asks for beyond the session's sandbox: the network, the git repository."""
+    is_clients: bool = False
+    """The client of the session gave it."""
     ignored_keys: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
-        """For people: the program, without arguments, which may hold secrets."""
-        return self.command
+        """For people: the program, and what it starts where it is known to start others. Other arguments may hold
+        secrets."""
+        if Path(self.command).name not in _LAUNCHERS:
+            return self.command
+        started = next((one for one in self.args if not _NOT_STARTED.search(one)), "")
+        return f"{self.command} {started}".rstrip()
 
     @property
     def identity(self) -> str:
@@ -116,8 +127,9 @@ _ENTRY: Final = msgspec.json.Decoder(_Entry)
 _KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def parse_mcp_config(text: str | bytes, environ: Mapping[str, str], where: str = "mcp.json") -> McpConfig:
-    """Read the file's text. `InvalidRequest` when it is no `mcpServers` file at all."""
+def parse_mcp_config(text: str | bytes, environ: Mapping[str, str] | None, where: str = "mcp.json") -> McpConfig:
+    """Read the file's text. `InvalidRequest` when it is no `mcpServers` file at all. Without `environ` everything stays
+    as it is written, for people who read it: such a server cannot be started."""
     try:
         entries = _FILE.decode(text).servers
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -135,7 +147,7 @@ def parse_mcp_config(text: str | bytes, environ: Mapping[str, str], where: str =
     return McpConfig(servers=tuple(servers), problems=problems)
 
 
-def _server(name: str, raw: msgspec.Raw, environ: Mapping[str, str]) -> McpServer | None:
+def _server(name: str, raw: msgspec.Raw, environ: Mapping[str, str] | None) -> McpServer | None:
     try:
         entry = _ENTRY.decode(raw)
         ignored = tuple(sorted(_KEYS.decode(raw).keys() - set(_Entry.__struct_fields__)))
@@ -167,6 +179,10 @@ def _stdio(name: str, entry: _Entry, command: str, expand: _Expand, ignored: tup
         opened=Confinement(network=(EVERY_ADDRESS,) if entry.network else (), git=entry.git),
         ignored_keys=ignored,
     )
+    return _checked_program(server)
+
+
+def _checked_program(server: StdioServer) -> StdioServer:
     parts = (server.command, *server.args, server.cwd or "", *(secret.reveal() for secret in server.env.values()))
     if any("\0" in part for part in (*parts, *server.env)):
         raise InvalidRequest("A NUL character is in it.")
@@ -176,24 +192,73 @@ def _stdio(name: str, entry: _Entry, command: str, expand: _Expand, ignored: tup
 
 
 def _http(name: str, entry: _Entry, url: str, expand: _Expand, ignored: tuple[str, ...]) -> HttpServer:
-    expanded = expand("url", url)
+    headers = {key: Secret(expand(f"headers.{key}", value)) for key, value in entry.headers.items()}
+    transport: Literal["http", "sse"] = "sse" if entry.type == "sse" else "http"
+    server = HttpServer(name=name, transport=transport, url=expand("url", url), headers=headers, ignored_keys=ignored)
+    is_as_written = server.url == url and _VARIABLE.search(url) is not None
+    return server if is_as_written else _checked_address(server, url)
+
+
+def _checked_address(server: HttpServer, written: str) -> HttpServer:
     usable = False
     with suppress(ValueError):
-        parts = urlsplit(expanded)
+        parts = urlsplit(server.url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     if not usable:
         # Not the expanded one: a secret may be in it.
-        raise InvalidRequest(f'"url" is {url!r}, which is no http or https URL.')
-    headers = {key: Secret(expand(f"headers.{key}", value)) for key, value in entry.headers.items()}
-    for key, value in headers.items():
+        raise InvalidRequest(f'"url" is {written!r}, which is no http or https URL.')
+    for key, value in server.headers.items():
         if not _HEADER_NAME.fullmatch(key) or any(sign in value.reveal() for sign in "\r\n\0"):
             raise InvalidRequest(f"{key!r} is no header that can be sent.")
-    transport: Literal["http", "sse"] = "sse" if entry.type == "sse" else "http"
-    return HttpServer(name=name, transport=transport, url=expanded, headers=headers, ignored_keys=ignored)
+    return server
 
 
-def _expanded(environ: Mapping[str, str], field: str, text: str) -> str:
+def client_servers(
+    wanted: Sequence[ClientServer], values: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
+) -> McpConfig:
+    """The servers that the client of a session gave. `values` are the variables and headers of each by its name; a
+    server of which one is missing is a problem."""
+    names = server_names([server.name for server in wanted])
+    servers: list[McpServer] = []
+    problems: dict[str, str] = {}
+    for server in wanted:
+        env, headers = values.get(server.name, ({}, {}))
+        lacking = [name for name in server.env_names if name not in env]
+        lacking += [name for name in server.header_names if name not in headers]
+        try:
+            if lacking:
+                raise InvalidRequest(f"The value of {lacking[0]} is known only to the editor, which is not connected.")
+            servers.append(client_server(names[server.name], server, env, headers))
+        except InvalidRequest as error:
+            problems[names[server.name]] = str(error)
+    return McpConfig(servers=tuple(servers), problems=problems)
+
+
+def client_server(name: str, server: ClientServer, env: Mapping[str, str], headers: Mapping[str, str]) -> McpServer:
+    """Its user chose it in another program, which gives it the network; files are confined as for every server."""
+    if server.transport == "stdio":
+        if not server.command:
+            raise InvalidRequest(f"The MCP server {server.name!r} has no command.")
+        return _checked_program(
+            StdioServer(
+                name=name,
+                command=server.command,
+                args=server.args,
+                env={key: Secret(env[key]) for key in server.env_names},
+                opened=Confinement(network=(EVERY_ADDRESS,)),
+                is_clients=True,
+            )
+        )
+    given = {key: Secret(headers[key]) for key in server.header_names}
+    return _checked_address(
+        HttpServer(name=name, transport=server.transport, url=server.url, headers=given), server.url
+    )
+
+
+def _expanded(environ: Mapping[str, str] | None, field: str, text: str) -> str:
     """The text with its variables put in; a missing one is an error that names it, never an empty text."""
+    if environ is None:
+        return text
 
     def value_of(found: re.Match[str]) -> str:
         variable, fallback = found.groups()
@@ -264,6 +329,13 @@ def server_names(written: Sequence[str]) -> dict[str, str]:
         name: short if name == short or count[short] == 1 else _hashed(short, name, _MAX_SERVER)
         for name, short in wanted.items()
     }
+
+
+def renamed(server: McpServer, taken: Collection[str]) -> McpServer:
+    """The server under a name that is not taken."""
+    if server.name not in taken:
+        return server
+    return msgspec.structs.replace(server, name=_hashed(server.name, server.identity, _MAX_SERVER))
 
 
 def tool_name(server: str, tool: str) -> str:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from makai.core.content import Text
 from makai.core.errors import MakaiError, TransportError
+from makai.core.sanitize import sanitize
 from makai.core.server_prompts import ServerPrompt, ServerPromptArgument
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
@@ -31,7 +32,7 @@ from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, T
 from makai.tools.mcp.resources import LIST_RESOURCES, MAX_LISTED, READ_RESOURCE, ListedResource
 from makai.tools.mcp.resources import listed as listed_resources
 from makai.tools.mcp.resources import read as read_contents
-from makai.tools.mcp.tools import CallResult, OnProgress, SessionForgotten, ToolListing, parts_of
+from makai.tools.mcp.tools import CallResult, NotStarted, OnProgress, SessionForgotten, ToolListing, parts_of
 from makai.tools.mcp.transports import SESSION_GONE, Life, transport_to, unreachable
 
 Handshake: TypeAlias = Literal["legacy", "auto"]
@@ -86,7 +87,8 @@ class McpConnection:
                 for _ in range(_MAX_PAGES):
                     page = await self._client.session.list_tools(params=params)
                     for tool in page.tools:
-                        listed.setdefault(tool.name, _converted(tool, ToolListing))
+                        listing = _converted(tool, ToolListing)
+                        listed.setdefault(listing.name, listing)
                     cursor = page.next_cursor
                     if cursor is None or cursor in cursors or len(listed) >= _MAX_TOOLS:
                         break
@@ -251,7 +253,7 @@ class McpConnection:
                 self._life.forgotten = True
                 self._life.over(f"It has forgotten the session. {_shown(error.message)}")
                 raise SessionForgotten(self._life.end or "") from None
-            if error.code == types.CONNECTION_CLOSED or self._life.end is not None:
+            if self._life.end is not None or _is_closed(error):
                 raise TransportError(f"The connection is lost: {self._life.end or error.message}") from None
             raise MakaiError(_shown(error.message)) from None
 
@@ -291,7 +293,8 @@ async def live(
                 await during(connection)
                 group.cancel_scope.cancel()
     except Exception as error:
-        raise TransportError(_reason(error, server, life)) from None
+        failure = TransportError if life.has_started else NotStarted
+        raise failure(_reason(error, server, life)) from None
 
 
 def _prompt(listed: types.Prompt) -> ServerPrompt:
@@ -299,15 +302,21 @@ def _prompt(listed: types.Prompt) -> ServerPrompt:
         ServerPromptArgument(name=each.name, required=bool(each.required)) for each in listed.arguments or ()
     )
     description = listed.description or listed.title or ""
-    return ServerPrompt(server="", name=listed.name, description=description[:_MAX_REASON], arguments=arguments)
+    prompt = ServerPrompt(server="", name=listed.name, description=description[:_MAX_REASON], arguments=arguments)
+    return sanitize(prompt)
 
 
 def _converted(model: BaseModel, kind: type[T]) -> T:
-    return msgspec.convert(model.model_dump(mode="json", by_alias=True, exclude_none=True), kind)
+    return msgspec.convert(sanitize(model.model_dump(mode="json", by_alias=True, exclude_none=True)), kind)
 
 
 def _closed() -> MCPError:
     return MCPError(types.CONNECTION_CLOSED, "it was closed")
+
+
+def _is_closed(error: MCPError) -> bool:
+    """Servers give the same code to errors of their own: only the words of the SDK and of `_closed` are the end."""
+    return error.code == types.CONNECTION_CLOSED and error.message in ("Connection closed", "it was closed")
 
 
 def _reason(error: Exception, server: McpServer, life: Life) -> str:

@@ -17,7 +17,7 @@ from makai.core.errors import InvalidRequest, MakaiError, TransportError
 from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import Notice
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
-from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, SessionForgotten, ToolListing
+from makai.tools.mcp.tools import CallResult, McpTool, NotStarted, OnProgress, SessionForgotten, ToolListing
 from makai.tools.sandbox.guard import GuardedWork
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Its program or URL, without anything that may be secret."""
     reason: str = ""
     """Why it failed, or why it is being connected to again."""
+    has_started: bool = True
+    """False for a program that could not be started."""
     tools: int = 0
     server_version: str = ""
     protocol_version: str = ""
@@ -249,11 +251,12 @@ class _Server:
             # The SDK takes most of a second to load; in a thread it does not stop the event loop for so long.
             module = await asyncio.to_thread(importlib.import_module, "makai.tools.mcp.connection")
             await module.live(self._config, self._launch, self._timing, handshake, during)
-            reason = ""
+            reason, has_started = "", True
         except MakaiError as error:
-            reason = str(error)
+            reason, has_started = str(error), not isinstance(error, NotStarted)
         finally:
             self._connection = None
+        self.status = msgspec.structs.replace(self.status, has_started=has_started)
         return None if ready_at is None else clock() - ready_at, reason
 
     def _list(self, listings: Sequence[ToolListing]) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
 from makai.core.request import ToolDefinition
+from makai.core.sanitize import REPLACEMENT
 from makai.core.session_events import Notice
 from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
@@ -27,6 +28,7 @@ from makai.tools.scratch import KEPT_BYTES, CappedOutput
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
 FINGERPRINT_SHOWN: Final = 32
 """So much of it stands in permission rules, which people read."""
+REPLACED: Final = f"[{REPLACEMENT} stands for what is not text, such as NUL]"
 _MAX_TITLE: Final = 120
 _MAX_DESCRIPTION: Final = 10_000
 _MAX_PROGRESS: Final = 500
@@ -36,6 +38,10 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 class SessionForgotten(TransportError):
     """The server refused a request because it does not know the session: it has not carried the request out."""
+
+
+class NotStarted(TransportError):
+    """The program of the server could not be started."""
 
 
 class McpCaller(Protocol):
@@ -78,7 +84,9 @@ class McpTool:
         except MakaiError as error:
             outcome = text_outcome(f"{self._caller.name}: {error}", is_error=True)
         notices = self._caller.take_notices()
-        notes = tuple(Text(text=f"[{notice.message}]") for notice in notices)
+        notes = [Text(text=f"[{notice.message}]") for notice in notices]
+        if any(isinstance(part, Text) and REPLACEMENT in part.text for part in outcome.content):
+            notes.append(Text(text=REPLACED))
         return msgspec.structs.replace(outcome, content=(*outcome.content, *notes), notices=notices)
 
     async def _outcome(self, result: CallResult) -> ToolOutcome:

@@ -24,6 +24,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from makai.aio.child_process import ChildProcess, OversizedLine
 from makai.auth.credentials import proxy_for
@@ -31,6 +32,8 @@ from makai.core.errors import TransportError
 from makai.tools.file_errors import printable
 from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
+from makai.wire import strict_json
+from makai.wire.json_repair import JSONRepair, repaired
 
 _Inbound: TypeAlias = SessionMessage | Exception
 _Streams: TypeAlias = tuple[Any, Any]
@@ -66,6 +69,8 @@ class Life:
         self.news = asyncio.Event()
         """Its tools may have changed, or it is over."""
         self.end: str | None = None
+        self.has_started = True
+        """False for a program that does not run yet."""
         self.forgotten = False
         """Over because the server does not know the session any more."""
         self.refused = ""
@@ -88,6 +93,7 @@ def transport_to(
 
 @asynccontextmanager
 async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
+    life.has_started = False
     given = {name: value.reveal() for name, value in server.env.items()}
     environment = launch.environment(given)
     folder = os.path.join(launch.cwd, server.cwd or "")
@@ -100,6 +106,7 @@ async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenera
                 child = await ChildProcess.start(argv, cwd=folder, env=environment, launcher=launcher())
         except OSError as error:
             raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
+        life.has_started = True
         life.last_words = lambda: _last_words(child)
         async with _speaking(child, life) as streams:
             yield streams
@@ -198,10 +205,23 @@ async def _write(child: ChildProcess, to_send: MemoryObjectReceiveStream[Session
 def _message(line: bytes | OversizedLine) -> SessionMessage | None:
     if isinstance(line, OversizedLine):
         return _too_long(line)
+    document = repaired(line)
     try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(document, by_name=False))
+    except ValidationError as error:
+        return _unreadable(document, error)
+
+
+def _unreadable(document: bytes, error: ValidationError) -> SessionMessage | None:
+    """An error in place of an answer that the SDK cannot parse, such as one that is nested too deeply: without it the
+    caller would wait until its time is over. None for what is no answer."""
+    members = strict_json.readable_members(document)
+    number = members.get("id")
+    if members.get("jsonrpc") != "2.0" or "method" in members or type(number) is not int:
         return None
+    why = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
+    data = types.ErrorData(code=types.PARSE_ERROR, message=f"Its answer cannot be read: {why}.")
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=number, error=data))
 
 
 def _too_long(line: OversizedLine) -> SessionMessage | None:
@@ -243,9 +263,9 @@ def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.Async
             raise httpx2.StreamError("It compresses its answers though it was asked not to.")
         if response.request.method == "POST" or server.transport == "sse":
             life.refused = await _refusal(response) if response.status_code >= 400 else ""
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            # The SDK bounds single events, but not answers in one piece.
-            response.stream = _Bounded(response.stream)
+        # The SDK bounds single events, but not answers in one piece.
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        response.stream = _Readable(response.stream, None if is_stream else MAX_MESSAGE_BYTES)
 
     return httpx2.AsyncClient(
         headers={name: value.reveal() for name, value in server.headers.items()} | {"Accept-Encoding": "identity"},
@@ -319,17 +339,22 @@ class _Whole(httpx2.AsyncByteStream):
         yield self._body
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, body: Any) -> None:
+class _Readable(httpx2.AsyncByteStream):
+    """A body of at most `max_bytes`, in which what the SDK's parser refuses is repaired: it would drop the message."""
+
+    def __init__(self, body: Any, max_bytes: int | None) -> None:
         self._body = body
+        self._max_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
+        repair = JSONRepair()
         async for chunk in self._body:
             size += len(chunk)
-            if size > MAX_MESSAGE_BYTES:
+            if self._max_bytes is not None and size > self._max_bytes:
                 raise httpx2.StreamError(_too_much())
-            yield chunk
+            yield repair.feed(chunk)
+        yield repair.close()
 
     async def aclose(self) -> None:
         await self._body.aclose()
@@ -346,6 +371,10 @@ class _Watched(ObjectReceiveStream[_Inbound]):
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._life.over(self._life.refused or "It closed the connection.")
             raise
+        if isinstance(received, ValidationError):
+            document = received.errors(include_url=False, include_context=False)[0]["input"]
+            text = document if isinstance(document, str) else ""
+            return _unreadable(text.encode(), received) or received
         return received
 
     async def aclose(self) -> None:

@@ -1,8 +1,9 @@
 """Programs that git runs because a repository's configuration says so.
 
 git status, diff and log run file system monitors, filters, text converters and others that `.git/config` names. Most
-can be switched off by the environment; clean filters and text converters cannot. So a repository counts as safe only
-when every line of its configuration is known to be harmless.
+can be switched off by the environment; clean filters, text converters and external diffs cannot. So a repository counts
+as safe only when every line of its configuration is known to be harmless, the same holds for its submodules, and all
+files that git reads for it are its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from makai.tools.permissions.git_repository import (
+    GITLINK,
+    Repository,
+    UnusualRepository,
+    has_links,
+    read_text,
+    repository_at,
+    tracked_paths,
+)
 from makai.tools.sandbox.policy import is_beneath
 
 _CONFIG: Final = {
@@ -21,11 +31,14 @@ _CONFIG: Final = {
     "core.pager": "cat",
     "core.sshCommand": "false",
     "core.alternateRefsCommand": "false",
-    "diff.external": "",
+    "diff.submodule": "short",  # anything else looks into submodules that only the history names
     "gpg.program": "false",
+    "index.threads": "1",  # several threads find entries by an extension of the index that need not agree with it
     "log.showSignature": "false",
     "protocol.allow": "never",
     "safe.bareRepository": "explicit",
+    "status.submoduleSummary": "false",
+    "submodule.recurse": "false",
 }
 SWITCHES: Final[Mapping[str, str]] = {
     "GIT_CONFIG_COUNT": str(len(_CONFIG)),
@@ -37,9 +50,10 @@ SWITCHES: Final[Mapping[str, str]] = {
 }
 """For git 2.31 and newer; what older ones do is left to the sandbox."""
 
-MAX_CONFIG_BYTES: Final = 256 * 1024
 _SECTION: Final = re.compile(r'\[([A-Za-z0-9-]+)(?:[ \t]+"(?:[^"\\]|\\["\\])*")?\]')
-_KEY: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=.*)?")
+_KEY: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=[ \t]*(.*))?")
+_WORKTREE: Final = ("core", "worktree")
+_QUOTING: Final = frozenset('"\\#;')
 
 
 def _keys(section: str, names: str) -> set[tuple[str, str]]:
@@ -56,7 +70,7 @@ _HARMLESS_KEYS: Final = frozenset(  # git-config(1) of git 2.39
     | _keys("remote", "url fetch pushurl push prune prunetags tagopt gh-resolved")
     | _keys("branch", "remote merge rebase pushremote description vscode-merge-base gh-merge-base autosetupmerge")
     | _keys("user", "name email useconfigonly signingkey")
-    | _keys("extensions", "objectformat noop worktreeconfig refstorage")
+    | _keys("extensions", "noop worktreeconfig refstorage relativeworktrees")
     | _keys("submodule", "url active")
     | _keys("diff", "renames renamelimit algorithm mnemonicprefix noprefix colormoved context indentheuristic")
     | _keys("pull", "rebase ff")
@@ -79,63 +93,66 @@ _HARMLESS_KEYS: Final = frozenset(  # git-config(1) of git 2.39
 )
 
 
-def find_repository(folder: str) -> str | None:
-    """The folder with `.git` that git would use from here; None when there is none."""
-    start = Path(os.path.realpath(folder))
-    return next((str(path) for path in (start, *start.parents) if os.path.lexists(path / ".git")), None)
-
-
-def has_helpers(repository: str) -> bool:
-    """Whether something in its configuration may run a program; also when that cannot be told. Reads files."""
+def is_ordinary(repository: Repository, roots: Sequence[str]) -> bool:
+    """Whether git runs no program for it and reads nothing but its files, which are in the roots or beside its working
+    tree. False also when that cannot be told. Reads files."""
     try:
-        git_folders = list(_git_folders(Path(repository) / ".git"))
-        if any(os.path.lexists(folder / "modules") for folder in git_folders):
-            return True  # git looks into submodules, which have a configuration of their own
-        files = [folder / name for folder in git_folders for name in ("config", "config.worktree")]
-        return not all(_is_harmless(_text(file)) for file in files if os.path.lexists(file))
-    except (OSError, ValueError):
-        return True
-
-
-def leads_elsewhere(repository: str, roots: Sequence[str]) -> bool:
-    """Whether its files are those of another repository: a `.git` file or link, or a `commondir`, may name any folder.
-    A worktree is an exception when its repository knows of it. Reads files."""
-    git = Path(repository) / ".git"
-    try:
-        folders = list(_git_folders(git))
-        if any(os.path.lexists(folder / "objects/info/alternates") for folder in folders):
-            return True
-        inside = (*roots, repository)
-        if all(any(is_beneath(os.path.realpath(folder), root) for root in inside) for folder in folders):
+        for folder in {repository.folder, repository.common}:
+            if has_links(folder) or os.path.lexists(folder / "objects/info/alternates"):
+                return False
+        settings = list(_settings(repository))
+        if not all(_is_harmless(repository, *setting) for setting in settings):
             return False
-        known = folders[0] / "gitdir"
-        return git.is_symlink() or not git.is_file() or os.path.realpath(_text(known).strip()) != os.path.realpath(git)
+        if not _has_own_files(repository, roots) and not _belongs_to_top(repository, settings):
+            return False
+        return _has_ordinary_tree(repository, roots)
     except (OSError, ValueError):
-        return True
+        return False
 
 
-def _git_folders(git: Path) -> Iterator[Path]:
-    """The folder of a repository, and the one that its worktree shares with others."""
-    folder = git
-    if not git.is_dir():
-        first, _, path = _text(git).partition(" ")
-        if first != "gitdir:":
-            raise ValueError("not the .git file of a worktree")
-        folder = git.parent / path.strip()
-    yield folder
-    if os.path.lexists(common := folder / "commondir"):
-        yield folder / _text(common).strip()
+def _has_own_files(repository: Repository, roots: Sequence[str]) -> bool:
+    inside = (*roots, str(repository.top))
+    return all(
+        any(is_beneath(str(folder), root) for root in inside) for folder in (repository.folder, repository.common)
+    )
 
 
-def _text(path: Path) -> str:
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        data = file.read(MAX_CONFIG_BYTES + 1)
-    if len(data) > MAX_CONFIG_BYTES:
-        raise ValueError("too large to be read")
-    return data.decode("utf-8")
+def _belongs_to_top(repository: Repository, settings: Sequence[tuple[str, str, str]]) -> bool:
+    """A `.git` file and a `commondir` may name any repository; that of a submodule or worktree names it in turn."""
+    if repository.folder == repository.common:
+        return any(setting[:2] == _WORKTREE for setting in settings)
+    named = read_text(repository.folder / "gitdir").rstrip("\r\n")
+    is_named = os.path.realpath(repository.folder / named) == str(repository.top / ".git")
+    return is_named and repository.folder.parent == repository.common / "worktrees"
 
 
-def _is_harmless(config: str) -> bool:
+def _has_ordinary_tree(repository: Repository, roots: Sequence[str]) -> bool:
+    """git status and diff look into submodules, which have a configuration of their own, and git grep follows a link
+    where the index has a folder."""
+    folders: set[str] = set()
+    for mode, path in tracked_paths(repository):
+        if mode == GITLINK and not _is_ordinary_submodule(repository.top / path, roots):
+            return False
+        folder = path if mode == GITLINK else path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return not any(os.path.islink(f"{repository.top}/{folder}") for folder in folders)
+
+
+def _is_ordinary_submodule(top: Path, roots: Sequence[str]) -> bool:
+    return not os.path.lexists(top / ".git") or is_ordinary(repository_at(top), roots)
+
+
+def _settings(repository: Repository) -> Iterator[tuple[str, str, str]]:
+    """Section, key and value, as written, of everything in its configuration."""
+    for folder in {repository.folder, repository.common}:
+        for name in ("config", "config.worktree"):
+            if os.path.lexists(folder / name):
+                yield from _parsed(read_text(folder / name))
+
+
+def _parsed(config: str) -> Iterator[tuple[str, str, str]]:
     section = ""
     for written in config.split("\n"):
         line = written.strip(" \t\r")
@@ -145,6 +162,13 @@ def _is_harmless(config: str) -> bool:
             section = matched[1].lower()
             continue
         key = None if line.endswith("\\") else _KEY.fullmatch(line)
-        if key is None or (section, key[1].lower()) not in _HARMLESS_KEYS:
-            return False
-    return True
+        if key is None:
+            raise UnusualRepository("its configuration is not written as git writes it")
+        yield section, key[1].lower(), key[2] or ""
+
+
+def _is_harmless(repository: Repository, section: str, key: str, value: str) -> bool:
+    if (section, key) == _WORKTREE:  # of a submodule
+        is_plain = bool(value) and _QUOTING.isdisjoint(value)
+        return is_plain and os.path.realpath(repository.folder / value) == str(repository.top)
+    return (section, key) in _HARMLESS_KEYS

@@ -11,10 +11,13 @@ The first line that holds decides:
     it, in `never_ask`                             deny
     `never_ask`                                    allow
     a rule wants to be asked                       ask
-    a tool that its client carries out             allow
+    a tool that its client carries out,
+    and that does not ask by itself                allow
     it writes a protected file                     ask
-    a rule or grant allows all of it               allow
-    it only looks; edits in `accept_edits`         allow (commands only in the session's folders)
+    a rule or grant allows all of it               allow; in plan mode commands only read-only, and with
+                                                   git's helpers off, else ask
+    it only looks and does not ask by itself;
+    edits in `accept_edits`                        allow (commands only in the session's folders)
     anything else                                  ask
 """
 
@@ -60,7 +63,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[OfferedGrant, ...] = ()
     """The rules that such a decision may choose from, the narrowest first."""
     looks_at: LooksAt | None = None
-    """When allowed because the command only looks: what it reads. The file system has to agree (`judging`)."""
+    """When the command runs as one that only looks, read-only and with git's helpers off: what has to lie in the
+    session's folders for that. The file system has to agree (`judging`)."""
 
 
 def judge(
@@ -78,6 +82,7 @@ def judge(
     `InvalidRequest` when one of them cannot be read. `is_clients_own`: the client that declared the tool carries it
     out, and knows itself what it may do.
     """
+    is_clients_own = is_clients_own and not description.asks
     rules = with_grants(rules, grants)
     written = decide_call(rules, tool_name, description)
     if written == "deny":
@@ -100,12 +105,17 @@ def judge(
         # Never without asking in any mode but `never_ask`, so neither a rule nor a grant can allow it.
         return Verdict(decision="ask", by="mode", reason="This file can make later commands run code.")
     if written == "allow":
-        return Verdict(decision="allow", by="rule", reason="A permission rule allows this.")
+        looks_at = None if opens else _looks_by_rule(mode, rules, tool_name, description)
+        if mode == "plan" and description.kind == "execute" and looks_at is None:
+            reason = "In plan mode a rule counts only where the command is sure to change nothing."
+            return Verdict(decision="ask", by="mode", reason=reason)
+        return Verdict(decision="allow", by="rule", reason="A permission rule allows this.", looks_at=looks_at)
     if not opens and (looks_at := _looks_at(rules, tool_name, description)) is not None:
         return Verdict(decision="allow", by="mode", reason="The command only looks.", looks_at=looks_at)
-    if not opens and _is_free(mode, tool_name, description):
+    if not opens and not description.asks and _is_free(mode, tool_name, description):
         return Verdict(decision="allow", by="mode", reason=f"The mode {mode} allows this.")
     reason = "It asks for more than the session's sandbox gives." if opens else f"The mode {mode} asks before this."
+    reason = "The tool asks before each call." if description.asks else reason
     offered = offered_grants(rules, tool_name, description)
     return Verdict(decision="ask", by="mode", reason=reason, grant=default_grant(offered), grants=offered)
 
@@ -136,10 +146,28 @@ def _may_change(tool_name: str, description: CallDescription) -> bool:
 
 def _looks_at(rules: PermissionRules, tool_name: str, description: CallDescription) -> LooksAt | None:
     """What a command reads that may run unasked, for it only looks at what may be read in the session's folders."""
+    found = _read(rules, tool_name, description)
+    return found if found is not None and is_allowed(found, rules.looking_roots, unreadable_paths(rules)) else None
+
+
+def _looks_by_rule(
+    mode: PermissionMode, rules: PermissionRules, tool_name: str, description: CallDescription
+) -> LooksAt | None:
+    """For a command that a rule allows, wherever it looks. The rule trusts a repository with the helpers that cannot be
+    switched off; plan mode does not."""
+    found = _read(rules, tool_name, description)
+    if found is None:
+        return None
+    if mode == "plan":
+        return LooksAt(repositories=found.repositories)
+    return LooksAt() if found.repositories else None
+
+
+def _read(rules: PermissionRules, tool_name: str, description: CallDescription) -> LooksAt | None:
+    """What a command reads; None when it does not only look, or nothing would confine it to that."""
     if description.kind != "execute" or _is_mcp(tool_name) or not rules.looking_roots or not description.locations:
         return None
-    found = looked_at(description.subject, description.locations[0].path)
-    return found if found is not None and is_allowed(found, rules.looking_roots, unreadable_paths(rules)) else None
+    return looked_at(description.subject, description.locations[0].path)
 
 
 def _is_free(mode: PermissionMode, tool_name: str, description: CallDescription) -> bool:

@@ -1,7 +1,7 @@
 """The process that reads one shell command to judge it. Its argument is a `JudgeRequest`, its output a `Verdict`.
 
-A model chose the command, and reading it takes native code (tree-sitter) and work that depends on it. Here a crash,
-endless work or gigabytes end this process alone.
+A model chose the command, and reading it takes native code (tree-sitter) and work that depends on it and on the files
+that it names. Here a crash, endless work or gigabytes end this process alone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from typing import Final
 
 import msgspec
 
-from makai.tools.permissions.judge import judge
+from makai.tools.permissions.judge import Verdict, judge, with_grants
 from makai.tools.permissions.judging import JudgeRequest
+from makai.tools.permissions.looking import leads_inside
+from makai.tools.permissions.rules import PermissionRules, unreadable_paths
 from makai.tools.shell_policy import syntax as shell_syntax
 
 CPU_S: Final = 0.1
+FILES_CPU_S: Final = 0.5
+"""For what the files of the project decide and not the words of the command: the index of a large repository."""
 MEMORY_BYTES: Final = 50 * 1024 * 1024
 
 shell_syntax.load_parser()  # once, by the launcher: every fork of it has the parser
@@ -33,6 +37,15 @@ def main(arguments: Sequence[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF is not handled, so it ends the process
     wanted = msgspec.json.decode(arguments[0], type=JudgeRequest)
-    verdict = judge(wanted.mode, wanted.rules, wanted.grants, wanted.tool_name, wanted.description)
+    verdict = _judged(wanted, wanted.rules)
+    if verdict.looks_at is not None:
+        signal.setitimer(signal.ITIMER_PROF, FILES_CPU_S)
+        unreadable = unreadable_paths(with_grants(wanted.rules, wanted.grants))
+        if not leads_inside(verdict.looks_at, wanted.rules.looking_roots, unreadable):
+            verdict = _judged(wanted, msgspec.structs.replace(wanted.rules, looking_roots=()))
     sys.stdout.buffer.write(msgspec.json.encode(verdict))
     return os.EX_OK
+
+
+def _judged(wanted: JudgeRequest, rules: PermissionRules) -> Verdict:
+    return judge(wanted.mode, rules, wanted.grants, wanted.tool_name, wanted.description)

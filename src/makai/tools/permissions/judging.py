@@ -13,9 +13,8 @@ from makai.aio.child_process import ChildProcess
 from makai.core.session_events import PermissionMode
 from makai.tools.base import CallDescription
 from makai.tools.launching import JUDGE, launcher
-from makai.tools.permissions.judge import PLAN_REASON, Verdict, judge, with_grants
-from makai.tools.permissions.looking import leads_inside
-from makai.tools.permissions.rules import PermissionRules, parse_rule, unreadable_paths
+from makai.tools.permissions.judge import PLAN_REASON, Verdict, judge
+from makai.tools.permissions.rules import PermissionRules, parse_rule
 
 MAX_COMMAND: Final = 1024 * 1024
 DEADLINE_S: Final = 5.0
@@ -50,11 +49,6 @@ async def judge_call(
         bare = msgspec.structs.replace(description, title="")
         request = JudgeRequest(mode=mode, rules=rules, grants=tuple(grants), tool_name=tool_name, description=bare)
         verdict = await _judged_apart(request)
-        if verdict is not None and verdict.looks_at is not None:
-            unreadable = unreadable_paths(with_grants(rules, grants))
-            if not await asyncio.to_thread(leads_inside, verdict.looks_at, rules.looking_roots, unreadable):
-                rules = msgspec.structs.replace(rules, looking_roots=())
-                verdict = await _judged_apart(msgspec.structs.replace(request, rules=rules))
         if verdict is not None:
             return verdict
     if mode == "plan":

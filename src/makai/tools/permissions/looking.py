@@ -7,17 +7,25 @@ helpers are switched off there, and `git_helpers` finds those that cannot be swi
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import os
 import posixpath
-import stat
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from makai.tools.permissions.git_helpers import SWITCHES, find_repository, has_helpers, leads_elsewhere
+from makai.core.programs import folders_outside
+from makai.tools.permissions.bounded_walk import (
+    Budget,
+    may_match,
+    may_show_denied,
+    real_matches,
+    real_path,
+)
+from makai.tools.permissions.git_helpers import SWITCHES, is_ordinary
+from makai.tools.permissions.git_repository import find_repository
 from makai.tools.permissions.path_patterns import DeniedPaths
 from makai.tools.shell_policy.coverage import listed
 from makai.tools.shell_policy.harmless_subcommands import SAY_THEIR_VERSION
@@ -25,11 +33,31 @@ from makai.tools.shell_policy.option_parsing import OptionList, ParsedArguments
 from makai.tools.shell_policy.programs import is_option, program_name
 from makai.tools.shell_policy.syntax import SimpleCommand, Word, simple_commands
 
-MAX_ENTRIES: Final = 10_000
-_NO_FILE: Final = frozenset({"-", "/dev/null"})
+_NO_FILE: Final = "/dev/null"
 _AFTER_SUCCESS: Final = frozenset({"", "&&", "|"})
 _WALKS: Final = frozenset({"ls", "dir", "vdir", "find", "fd", "fdfind", "rg", "ripgrep", "tree", "du", "diff", "sdiff"})
 """Programs that look through folders, through the current one when none is named."""
+_FOLLOWS_LINKS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("ls", "dir", "vdir"), "L dereference"),
+    **dict.fromkeys(("diff", "sdiff"), "*"),
+}
+"""The options, `*` for none at all, with which a program shows where the links lead that are in a folder it gets."""
+_MAY_BE_NO_FILE: Final = re.compile(r"[-+@]|.*=", re.DOTALL)
+"""Names that a program may take for an option, a response file or an assignment."""
+
+# fmt: off
+_KEPT_VARIABLES: Final = frozenset({
+    "AI_AGENT", "COLUMNS", "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "HOME", "LANG",
+    "LANGUAGE", "LINES", "LOGNAME", "NO_COLOR", "PAGER", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV",
+})
+"""No program loads code because of them."""
+_FOLDER_VARIABLES: Final = frozenset({
+    "CARGO_HOME", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "RBENV_ROOT", "RUSTUP_HOME",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+})
+# fmt: on
+"""Programs find their parts or their settings there, so they are kept only when they name nothing in the session's
+folders."""
 
 
 class LooksAt(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +67,13 @@ class LooksAt(msgspec.Struct, frozen=True, kw_only=True):
     """Files, and folders of which no more than the names are listed."""
     trees: tuple[str, ...] = ()
     """Folders of which it may show everything below."""
+    searched: tuple[str, ...] = ()
+    """Those of `trees` of which it shows more than names."""
+    followed: tuple[str, ...] = ()
+    """Folders of which it shows where the links in them lead."""
     globs: tuple[str, ...] = ()
     bare_globs: tuple[str, ...] = ()
-    """Folders with a pattern that begins with a wildcard: a name there that begins with a dash would be an option."""
+    """Patterns that begin with a wildcard, up to the first slash: a name like `-o` there would be an option."""
     repositories: tuple[str, ...] = ()
     """Where git runs."""
     whole_repository: bool = False
@@ -57,6 +89,9 @@ class LookingCalls:
 
     def add(self, call_id: str) -> None:
         self._call_ids.add(call_id)
+
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._call_ids
 
     def take(self, call_id: str) -> bool:
         looks = call_id in self._call_ids
@@ -91,6 +126,8 @@ def looked_at(text: str, directory: str) -> LooksAt | None:
     return LooksAt(
         paths=_joined(each.paths for each in found),
         trees=_joined(each.trees for each in found),
+        searched=_joined(each.searched for each in found),
+        followed=_joined(each.followed for each in found),
         globs=_joined(each.globs for each in found),
         bare_globs=_joined(each.bare_globs for each in found),
         repositories=_joined(each.repositories for each in found),
@@ -113,23 +150,32 @@ def _looked_at(command: SimpleCommand, directory: str) -> LooksAt | None:
     arguments = found.options.read(values[found.start :]) if found is not None and found.options.looks else None
     if found is None or arguments is None or arguments.writes or arguments.has(found.options.asks_to_look):
         return None
+    if found.options.must_have_to_look and not arguments.has(found.options.must_have_to_look):
+        return None
     globs = _globs(command.words[found.start :], arguments, found.options)
     if globs is None or any(word.is_glob for word in command.words[: found.start]):
         return None
-    reads = [path for path in (*arguments.reads, *(word.value for word in command.inputs)) if path not in _NO_FILE]
-    if not reads and (command.operator != "|" or name in _WALKS or name == "git") and found.options.operands != "text":
-        reads = ["."]
     expanded = set(globs)
-    paths = tuple(posixpath.join(directory, path) for path in reads if path not in expanded)
-    patterns = tuple(posixpath.join(directory, pattern) for pattern in globs)
+    reads = (*arguments.reads, *(word.value for word in command.inputs))
+    # `-` too: most programs take it for their input, some for a file of that name, and after `<` it is one.
+    paths = [posixpath.join(directory, path) for path in reads if path != _NO_FILE and path not in expanded]
+    patterns = [posixpath.join(directory, pattern) for pattern in globs]
     is_recursive = found.options.recursive == "*" or arguments.has(found.options.recursive)
     names_only = found.options.names_only and not is_recursive
     walks = not names_only and (is_recursive or name in _WALKS)
+    following = _FOLLOWS_LINKS.get(name, "")
+    follows = following == "*" or arguments.has(following)
+    if follows and is_recursive:
+        return None
+    # Without an operand such a program walks the current folder, also behind a pipe (`grep -r`).
+    named = (*paths, *patterns) if arguments.files else (directory, *paths, *patterns)
     return LooksAt(
         paths=(directory, *paths),
-        trees=(*paths, *patterns) if walks else (),
-        globs=patterns,
-        bare_globs=(directory,) if any(pattern[0] in "*?" for pattern in globs) else (),
+        trees=named if walks else (),
+        searched=named if walks and not found.options.names_only else (),
+        followed=named if follows else (),
+        globs=tuple(patterns),
+        bare_globs=tuple(posixpath.join(directory, glob.partition("/")[0]) for glob in globs if glob[0] in "*?"),
         repositories=(directory,) if name == "git" else (),
         whole_repository=name == "git" and not names_only,
     )
@@ -165,70 +211,65 @@ def is_allowed(looks: LooksAt, roots: Sequence[str], unreadable: DeniedPaths) ->
 
 
 def leads_inside(looks: LooksAt, roots: Sequence[str], unreadable: DeniedPaths) -> bool:
-    """The same as the file system tells: links may lead elsewhere, and names of files may look like options."""
+    """The same as the file system tells: links may lead elsewhere, and names of files may look like options.
+
+    False too when that takes long to find out. Runs in the process that judges, for it waits for the file system.
+    """
+    budget = Budget()
     try:
-        matches = [path for pattern in looks.globs for path in _matches(pattern)]
-        if any(name.startswith("-") for folder in looks.bare_globs for name in _names_in(folder)):
+        if any(_may_become_no_file(pattern, budget) for pattern in looks.bare_globs):
             return False
-        for path in (*looks.paths, *looks.repositories, *matches):
-            real = os.path.realpath(path)
+        matches = {pattern: real_matches(pattern, budget) for pattern in looks.globs}
+
+        def resolved(paths: Iterable[str]) -> Iterator[str]:
+            for path in paths:
+                for real in matches.get(path) or [os.path.realpath(path)]:
+                    budget.spend()
+                    yield real
+
+        files = [*resolved((*looks.paths, *looks.repositories, *looks.globs))]
+        targets = (target for folder in resolved(looks.followed) for target in _link_targets(folder, budget))
+        for real in itertools.chain(files, targets):
             if not _is_in(roots, real) or unreadable.cover(real):
                 return False
-            if unreadable.patterns and _has_other_names(real):
-                return False
+        if any(map(unreadable.may_be_below, resolved(looks.trees))):
+            return False
+        if may_show_denied(files, [*resolved(looks.searched)], unreadable, budget):
+            return False
         return all(_is_safe(folder, looks, roots) for folder in looks.repositories)
     except OSError:
         return False
 
 
+def _may_become_no_file(pattern: str, budget: Budget) -> bool:
+    folder, _, part = pattern.rpartition("/")
+    names = (entry.name for entry in budget.entries(folder or "/"))
+    return any(_MAY_BE_NO_FILE.match(name) and may_match(name, part) for name in names)
+
+
+def _link_targets(folder: str, budget: Budget) -> Iterator[str]:
+    return (real_path(entry.path, budget) for entry in budget.entries(folder) if entry.is_symlink())
+
+
 def looking_environment(environ: Mapping[str, str], roots: Sequence[str]) -> dict[str, str]:
-    """The environment of a command that runs unasked: no program of the session's folders, no helper of git."""
-    folders = [folder for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
-    outside = (folder for folder in folders if not _is_in(roots, os.path.realpath(folder)))
-    return {**environ, **SWITCHES, "PATH": ":".join(outside)}
+    """The environment of a command that runs unasked: no code of the session's folders, no helper of git. Only known
+    variables are kept, since many make a program load code (LD_LIBRARY_PATH, PYTHONPATH, NODE_PATH)."""
+    kept = {name: value for name, value in environ.items() if name in _KEPT_VARIABLES or name.startswith("LC_")}
+    for name in _FOLDER_VARIABLES & environ.keys():
+        if folders_outside(environ[name], roots) == environ[name]:
+            kept[name] = environ[name]
+    return {**kept, **SWITCHES, "PATH": folders_outside(environ.get("PATH", ""), roots)}
 
 
 def _is_in(roots: Sequence[str], path: str) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _matches(pattern: str) -> list[str]:
-    """What bash makes of a pattern with `*` and `?`; `OSError` when that takes long."""
-    paths, left = [""], MAX_ENTRIES
-    for part in pattern.split("/")[1:]:
-        if "*" not in part and "?" not in part:
-            paths = [f"{path}/{part}" for path in paths]
-            continue
-        found: list[str] = []
-        for path in paths:
-            names = _names_in(path or "/") if os.path.isdir(path or "/") else []
-            left -= len(names)
-            if left < 0:
-                raise OSError("too many files to look at")
-            shown = (name for name in names if part[0] == "." or name[0] != ".")
-            found += [f"{path}/{name}" for name in shown if fnmatch.fnmatchcase(name, part)]
-        paths = found
-    return [path for path in paths if os.path.lexists(path)]
-
-
-def _names_in(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in itertools.islice(entries, MAX_ENTRIES + 1)]
-    if len(names) > MAX_ENTRIES:
-        raise OSError("too many files to look at")
-    return names
-
-
-def _has_other_names(path: str) -> bool:
-    """A hard link: one of its names may be one that may not be read."""
-    found = os.stat(path) if os.path.lexists(path) else None
-    return found is not None and stat.S_ISREG(found.st_mode) and found.st_nlink > 1
-
-
 def _is_safe(folder: str, looks: LooksAt, roots: Sequence[str]) -> bool:
-    repository = find_repository(folder)
+    try:
+        repository = find_repository(folder)
+    except ValueError:
+        return False
     if repository is None:
         return True
-    if has_helpers(repository) or leads_elsewhere(repository, roots):
-        return False
-    return not looks.whole_repository or _is_in(roots, repository)
+    return is_ordinary(repository, roots) and (not looks.whole_repository or _is_in(roots, str(repository.top)))

@@ -17,6 +17,7 @@ from makai.core.confinement import OfferedGrant
 from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription
 from makai.tools.permissions.confinement import suffix_of
+from makai.tools.permissions.path_patterns import MAX_PATH_BYTES
 from makai.tools.permissions.rules import PermissionRules, decide_call, host_of, parse_rule
 from makai.tools.shell_policy.programs import (
     CHANGES_THE_SHELL,
@@ -108,7 +109,7 @@ def _candidates(tool_name: str, description: CallDescription) -> Iterator[Offere
 
 def _edit_rules(path: str) -> Iterator[OfferedGrant]:
     # An escape in the path stands for more than one file, and a wildcard for any.
-    if set(path) & set("\\*?"):
+    if len(path) > MAX_PATH_BYTES or set(path) & set("\\*?"):
         return
     # `./`, for a person takes `Edit(/calc.py)` for a file of the whole machine; that one has two slashes.
     written = f"{'/' if path.startswith('/') else './'}{path}"

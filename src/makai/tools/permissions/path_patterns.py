@@ -1,6 +1,7 @@
 """Patterns for paths: in permission rules, in the arguments of glob and grep, and in `.gitignore` files.
 
-Only text is compared; links and the file system are not known here. No pattern takes exponential time.
+Only text is compared; links and the file system are not known here. Paths are matched name by name and without going
+back, so that the time is at most that of the pattern's length times the path's.
 
 In permission rules `src/**` is src and everything in it; `*.py` without a slash is a name at any depth; a leading slash
 means the workspace itself, two slashes the root of the file system. `*` and `?` do not cross a slash. What matches a
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import posixpath
 import re
 import unicodedata
@@ -23,8 +25,11 @@ from makai.core.errors import InvalidRequest
 
 ANY_DEPTH: Final = "**"
 
-_WILDCARDS: Final = re.compile(r"(\*|\?)")
-_BELOW: Final = "(?:/.*)?"
+MAX_NAME_BYTES: Final = 255
+MAX_PATH_BYTES: Final = 4_096
+"""Longer names and paths than these the kernel refuses."""
+_MAX_SHOWN: Final = 10 * MAX_PATH_BYTES
+"""No file's path is longer, with every sign of it shown as an escape."""
 
 
 class PathPattern(msgspec.Struct, frozen=True):
@@ -34,28 +39,41 @@ class PathPattern(msgspec.Struct, frozen=True):
     is_absolute: bool
 
     def matches(self, path: str, workspace: str, *, any_case: bool = False) -> bool:
-        """Whether `path`, absolute or relative to `workspace`, or a folder above it, is meant."""
+        """Whether `path`, absolute or relative to `workspace`, or a folder above it, is meant. `any_case` is for what
+        is forbidden: one longer than any file's path is then meant, and else it is not."""
+        if len(path) > _MAX_SHOWN:
+            return any_case
         parts = _split(posixpath.join(workspace, path))
         if not self.is_absolute:
             root = _split(workspace)
             if parts[: len(root)] != root:
                 return False
             parts = parts[len(root) :]
-        pattern, text = "/".join(self.components), "/".join(parts)
+        components = self.components
         if any_case:
-            pattern, text = _folded(pattern), _folded(text)
-        return _compiled(pattern).fullmatch(text) is not None
+            components, parts = _folded(components), _folded(parts)
+        return _begins_with(parts, components)
 
     def may_match_below(self, folder: str, workspace: str) -> bool:
         """Whether `folder`, one above it, or a path inside it can be meant; without regard to case."""
+        if len(folder) > _MAX_SHOWN:
+            return True
         parts = _split(posixpath.join(workspace, folder))
         components = self.components if self.is_absolute else (*_split(workspace), *self.components)
-        for component, part in zip(components, parts, strict=False):
-            if component == ANY_DEPTH:
+        for component, part in zip(_folded(components), _folded(parts), strict=False):
+            matcher = _matcher(component)
+            if matcher is None:
                 return True
-            if not _compiled(_folded(component)).fullmatch(_folded(part)):
+            if not matcher.match(part):
                 return False
         return True
+
+    def fixed_part(self, workspace: str) -> str:
+        """The file or folder that holds everything that is meant."""
+        if not self.is_absolute:
+            return workspace
+        fixed = itertools.takewhile(lambda component: not _WILDCARDS.intersection(component), self.components)
+        return "/" + "/".join(fixed)
 
 
 class DeniedPaths(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +81,23 @@ class DeniedPaths(msgspec.Struct, frozen=True, kw_only=True):
 
     workspace: str = "/"
     patterns: tuple[PathPattern, ...] = ()
+    asked: tuple[PathPattern, ...] = ()
+    """Files whose content is shown only to a call that names them: then a person was asked."""
 
     def cover(self, path: str) -> bool:
         """Whether this path is meant, without regard to case: on some file systems `.ENV` opens `.env`."""
-        return any(pattern.matches(path, self.workspace, any_case=True) for pattern in self.patterns)
+        return self._are_meant(self.patterns, path)
+
+    def asks_about(self, path: str) -> bool:
+        return self._are_meant(self.asked, path)
+
+    def hiding(self, named: str) -> DeniedPaths:
+        """The files whose content a call must not show that names this path ("" when it names none)."""
+        asked = tuple(pattern for pattern in self.asked if not (named and self._are_meant((pattern,), named)))
+        return DeniedPaths(workspace=self.workspace, patterns=self.patterns + asked)
+
+    def _are_meant(self, patterns: Sequence[PathPattern], path: str) -> bool:
+        return any(pattern.matches(path, self.workspace, any_case=True) for pattern in patterns)
 
     def may_be_below(self, folder: str) -> bool:
         """Whether this folder may hold, at any depth, something that is meant."""
@@ -97,27 +128,47 @@ def is_plain_path(path: str) -> bool:
     return ".." not in path.split("/") and "\0" not in path
 
 
+@functools.lru_cache(maxsize=16)
 def _split(path: str) -> tuple[str, ...]:
     return tuple(part for part in posixpath.normpath(path).split("/") if part)
 
 
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text).casefold()
+@functools.lru_cache(maxsize=16)
+def _folded(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name if name.isascii() and name.islower() else _folded_name(name) for name in names)
+
+
+def _folded_name(name: str) -> str:
+    if len(name.encode("utf-8", "surrogatepass")) - len(name) > MAX_NAME_BYTES:
+        return name.casefold()  # no file has such a name, and to normalize many marks in a row takes long
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+_WILDCARDS: Final = frozenset("*?")
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    if not pattern:
-        return re.compile(r".*", re.DOTALL)
-    names = [_name(part) for part in pattern.split("/")]
-    return re.compile("".join(names).removesuffix("/") + _BELOW, re.DOTALL)
+def _matcher(component: str) -> re.Pattern[str] | None:
+    """None stands for `**`. A bracket in a permission rule is a bracket."""
+    return None if component == ANY_DEPTH else re.compile(fnmatch.translate(component.replace("[", "[[]")))
 
 
-def _name(part: str) -> str:
-    if part == ANY_DEPTH:
-        return "(?:[^/]+/)*"
-    pieces = {"*": "[^/]*", "?": "[^/]"}
-    return "".join(pieces.get(piece, re.escape(piece)) for piece in _WILDCARDS.split(part)) + "/"
+def _begins_with(parts: Sequence[str], components: Iterable[str]) -> bool:
+    """What is between two `**` is looked for as early as possible: what is left then is the most that can be."""
+    position, at_any_depth = 0, False
+    for is_any_depth, group in itertools.groupby(map(_matcher, components), lambda matcher: matcher is None):
+        if is_any_depth:
+            at_any_depth = True
+            continue
+        matches = [matcher.match for matcher in group if matcher is not None]
+        first, last = matches[0], len(parts) - len(matches)
+        for start in range(position, last + 1 if at_any_depth else min(position, last) + 1):
+            if first(parts[start]) and all(match(parts[start + offset]) for offset, match in enumerate(matches)):
+                position = start + len(matches)
+                break
+        else:
+            return False
+    return True
 
 
 _MAX_ALTERNATIVES = 64
@@ -129,11 +180,12 @@ class GlobPattern:
     """A pattern. Without a slash before its end it matches names at any depth, as in a .gitignore file."""
 
     def __init__(self, pattern: str) -> None:
-        if len(pattern) > _MAX_PATTERN:
-            raise InvalidRequest(f"The pattern is longer than {_MAX_PATTERN:,} characters.")
-        self._alternatives = [_matchers(text) for text in _expanded(pattern)]
+        self._alternatives = [_matchers(text) for text in expanded_braces(pattern)]
+        self._names = [_last_name(matchers) for matchers in self._alternatives]
 
     def matches(self, parts: Sequence[str]) -> bool:
+        if parts and None not in self._names:  # most rules of ignore files are plain names, and this is much faster
+            return any(name is not None and name.match(parts[-1]) for name in self._names)
         return any(len(names) in _reached(names, parts) for names in self._alternatives)
 
     def may_match_below(self, parts: Sequence[str]) -> bool:
@@ -141,8 +193,11 @@ class GlobPattern:
         return any(any(index < len(names) for index in _reached(names, parts)) for names in self._alternatives)
 
 
-def _expanded(pattern: str) -> list[str]:
-    """The pattern once for every choice in its braces, innermost first."""
+def expanded_braces(pattern: str) -> list[str]:
+    """The pattern once for every choice in its braces, innermost first; `InvalidRequest` when it is too long or has too
+    many choices."""
+    if len(pattern) > _MAX_PATTERN:
+        raise InvalidRequest(f"The pattern is longer than {_MAX_PATTERN:,} characters.")
     done: list[str] = []
     waiting = [pattern]
     while waiting:
@@ -162,6 +217,11 @@ def _matchers(pattern: str) -> list[re.Pattern[str] | None]:
     if "/" not in pattern.rstrip("/"):
         names.insert(0, "**")
     return [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
+
+
+def _last_name(names: Sequence[re.Pattern[str] | None]) -> re.Pattern[str] | None:
+    """The matcher of a pattern that says nothing but the name of the file; None when it says more."""
+    return names[1] if len(names) == 2 and names[0] is None else None
 
 
 def _reached(names: Sequence[re.Pattern[str] | None], parts: Iterable[str]) -> set[int]:

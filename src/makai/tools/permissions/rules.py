@@ -1,5 +1,7 @@
 """Rules about tool calls that people write down: `Bash(git log:*)`, `Read(src/**)`, `WebFetch(domain:x)`, `mcp__s__*`.
 
+`server__*` stands for all tools of a tool server (`harness.tool_servers`).
+
 Precedence: deny, then ask, then allow. A rule that restricts matches when any part of the call is meant; a rule that
 allows only when all of it is. Paths are compared as text; the file tools keep them from leading elsewhere by a link.
 """
@@ -16,6 +18,7 @@ import msgspec
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
+from makai.core.tool_server_ids import is_server_id
 from makai.tools.base import CallDescription, ToolKind
 from makai.tools.permissions import confinement
 from makai.tools.permissions.path_patterns import DeniedPaths, PathPattern, is_plain_path, parse_path_pattern
@@ -32,7 +35,8 @@ _KINDS: Final[dict[Family, frozenset[ToolKind]]] = {
     "WebFetch": frozenset({"fetch"}),
 }
 _RULE: Final = re.compile(
-    rf"(?P<name>[A-Za-z][\w.-]*\*?)(?:\((?P<inside>.*?)\))?(?P<opened>{confinement.SUFFIX})", re.DOTALL
+    rf"(?P<name>(?:[A-Za-z]|\d(?=[\w-]*__))[\w.-]*\*?)(?:\((?P<inside>.*?)\))?(?P<opened>{confinement.SUFFIX})",
+    re.DOTALL,
 )
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16,64}")
 _MCP: Final = re.compile(r"mcp__[^*]+?(?:__(?:\*|[^*]*))?")
@@ -130,10 +134,11 @@ def decide_call(rules: PermissionRules, tool_name: str, description: CallDescrip
 
 
 def denied_paths(rules: PermissionRules, *families: Family) -> DeniedPaths:
-    """The files that rules of these families deny: for tools that look through a folder, or find a file by another
-    name than the rules were asked about."""
+    """The files that rules of these families deny, or want to be asked about before they are read: for tools that look
+    through a folder, or find a file by another name than the rules were asked about."""
     patterns = (rule.pattern for rule in rules.deny if isinstance(rule, FileCall) and rule.family in families)
-    return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns))
+    asked = (rule.pattern for rule in rules.ask if isinstance(rule, FileCall) and rule.family == "Read")
+    return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns), asked=tuple(asked))
 
 
 def unreadable_paths(rules: PermissionRules) -> DeniedPaths:
@@ -160,8 +165,10 @@ def _parse_named(text: str, name: str, inside: str | None) -> NamedTool:
             return NamedTool(name, fingerprint=inside)
         raise _unreadable(text, f"Only {', '.join(_KINDS)} take a condition in parentheses.")
     if not name.startswith("mcp__"):
+        if name.endswith("__*") and is_server_id(name[:-3]):
+            return NamedTool(name[:-1], is_prefix=True)
         if "*" in name:
-            raise _unreadable(text, "`*` stands only at the end of mcp__server__*.")
+            raise _unreadable(text, "`*` stands only at the end of server__* or mcp__server__*.")
         return NamedTool(name)
     if not _MCP.fullmatch(name):
         raise _unreadable(text, "Expected mcp__server, mcp__server__* or mcp__server__tool.")
@@ -201,7 +208,8 @@ class _Call:
         self._description = description
         self._opened = description.confinement
         touched = (description.subject, *(place.path for place in description.locations))
-        self._paths = tuple(path for path in (*touched, *(diff.path for diff in description.diffs)) if path)
+        paths = (*touched, *(diff.path for diff in description.diffs))
+        self._paths = tuple(dict.fromkeys(path for path in paths if path))
 
     def is_restricted_by(self, rules: tuple[Rule, ...]) -> bool:
         shell = [rule.rule for rule in rules if isinstance(rule, ShellCall) and self._is_opened_like(rule)]
@@ -216,8 +224,7 @@ class _Call:
             case NamedTool():
                 return self._is_named_by(rule)
             case FileCall():
-                # Without regard to case: on some file systems `.ENV` opens `.env`.
-                meant = (rule.pattern.matches(path, self._workspace, any_case=True) for path in self._paths)
+                meant = map(DeniedPaths(workspace=self._workspace, patterns=(rule.pattern,)).cover, self._paths)
                 # What may not be read may not be edited either: an edit tells what is there.
                 edits = rule.family == "Read" and self._belongs_to("Edit")
                 return (self._belongs_to(rule.family) or edits) and any(meant)

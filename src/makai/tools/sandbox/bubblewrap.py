@@ -75,7 +75,9 @@ class Bubblewrap:
 
 
 def _output(program: str, option: str) -> str:
-    return subprocess.run([program, option], capture_output=True, text=True, timeout=10, check=False).stdout
+    return subprocess.run(
+        [program, option], capture_output=True, text=True, timeout=10, check=False, env={}, cwd="/"
+    ).stdout
 
 
 def _mount_options(plan: Mapping[str, _Mount], policy: SandboxPolicy, *, can_set_modes: bool) -> Iterator[str]:

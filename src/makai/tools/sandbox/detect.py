@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import shutil
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +13,8 @@ from typing import Final, Protocol
 import msgspec
 
 from makai.core.errors import NotSupported
+from makai.core.module_path import is_replaceable
+from makai.core.programs import find_program
 from makai.tools.launching import launcher
 from makai.tools.sandbox.policy import SandboxPolicy
 from makai.tools.sandbox.repository import kept_settings
@@ -92,10 +94,16 @@ def first_that_works(attempts: Sequence[Callable[[], SandboxBackend | str]]) -> 
 def try_bubblewrap(program: str | None = None) -> SandboxBackend | str:
     from makai.tools.sandbox.bubblewrap import Bubblewrap
 
-    # PATH comes second: a folder of the project may be in it
-    program = program or shutil.which("bwrap", path=_TRUSTED_FOLDERS) or shutil.which("bwrap")
+    program = program or find_program("bwrap", _TRUSTED_FOLDERS, ())
     if program is None:
-        return "bubblewrap is not installed"
+        found = find_program("bwrap", os.environ.get("PATH", ""), ())
+        if found is None:
+            return "bubblewrap is not installed"
+        program = os.path.realpath(found)
+        # It is started outside of every sandbox, and any folder of this user may be one that commands write, in which a
+        # link could give the name to another program.
+        if is_replaceable(program) or os.path.basename(program) != "bwrap":
+            return f"{found} could be replaced by a command, so it is not used (install it as a system package)"
     try:
         backend = Bubblewrap(program)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -7,10 +7,13 @@ command, and after it ended the folders are compared with what was there before:
     a guarded file is new, in a folder that is new as well       it stays (`git clone`, `npm create`), and is reported
     a link, or a file beyond `MAX_READ_ONLY`, was changed        it is moved away, and what was there is put back
 
+Links are followed to folders that a command may write, whatever their names: who works in `src` meets what is in
+`node_modules/src` once `src` is a link to it. In such places only new files are looked for.
+
 MCP programs run longer than a command, and people work beside them: folders are compared around each call of their
 tools, and what appears between two calls stays and is reported.
 
-Changes are found by the change time of folders, which a program cannot set. People are told what was done.
+People are told what was done.
 """
 
 from __future__ import annotations
@@ -23,83 +26,39 @@ import secrets
 import shutil
 import stat
 import threading
-import time
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self, TypeAlias
-
-import msgspec
+from typing import Final, Self
 
 from makai.aio.cancellation import wait_uncancelled
 from makai.core.session_events import Notice
 from makai.tools.file_errors import printable
 from makai.tools.openat2 import open_without_links
-from makai.tools.protected import BARE_REPOSITORY_MARK, NOT_LOOKED_INTO, is_guarded, is_guarded_pair, was_approved
+from makai.tools.protected import is_guarded_pair, was_approved
+from makai.tools.sandbox.guard_snapshot import Guarded, GuardSnapshot, is_unchanged, snapshot_of
 from makai.tools.sandbox.policy import is_beneath
 
-MAX_READ_ONLY: Final = 32
-"""So many files are read-only, the outermost ones, which each costs the start of a command about 0.3 ms; the others are
-put back."""
-MAX_READ_ONLY_FOLDERS: Final = 256
-"""The same for folders, which are not put back."""
-MAX_FOLDERS: Final = 20_000
-MAX_SECONDS: Final = 1.0
-"""What one look may cost; there are two per command. About 5 us per folder that did not change."""
-_MAX_SAVED_BYTES: Final = 1024 * 1024
 _MAX_SHOWN: Final = 10
 _MAX_NOTICES: Final = 100
-_RECENT_NS: Final = 50_000_000
-"""A folder that changed so shortly before it was read may change again without a later change time."""
-_OF_A_BARE_REPOSITORY: Final = frozenset({BARE_REPOSITORY_MARK, "objects", "refs"})
-_RUN_CODE_IN_IT: Final = ("config", "config.worktree", "hooks", "commondir")
-
+TOO_LARGE_CODE: Final = "folder_too_large"
 TOO_LARGE: Final = (
     "This folder is too large to look through before every command: files deep in it that make later commands run "
     "code, such as git hooks, are not guarded. Start in a smaller folder."
 )
 
-_Identity: TypeAlias = tuple[int, int, int, int]
-
-
-class Guarded(msgspec.Struct, frozen=True, kw_only=True):
-    """One guarded file or folder as it was found."""
-
-    kind: Literal["file", "folder", "link"]
-    identity: _Identity
-    """Device, inode, change time (ns) and size."""
-    mode: int
-    names: int
-    """How many hard links lead to it."""
-    saved: bytes | None = None
-    """The content, or the target of a link; only of what a mount cannot keep as it is."""
-
-
-class _Folder(NamedTuple):
-    version: tuple[int, int, int] | None
-    """Device, inode and change time; None when it has to be read again."""
-    folders: tuple[str, ...]
-    guarded: tuple[str, ...]
-
-
-class GuardSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is guarded below the session's folders at one moment."""
-
-    folders: dict[str, _Folder] = {}
-    found: dict[str, Guarded] = {}
-    read_only: frozenset[str] = frozenset()
-    is_complete: bool = True
-    taken_at: float = 0.0
-
 
 class FileGuard:
     """Looks below the folders that commands of a session may write. Its methods block: call them in a thread."""
 
-    def __init__(self, roots: Sequence[str], taken_folder: Path, also: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, roots: Sequence[str], taken_folder: Path, also: frozenset[str] = frozenset(), scratch: Sequence[str] = ()
+    ) -> None:
         """`roots` are absolute and free of links. What is moved away goes to `taken_folder`, outside of them. Paths of
-        `also` are guarded whatever their names are."""
+        `also` are guarded whatever their names are. `scratch` are other folders that commands may write, in which
+        nothing is guarded unless a link leads there."""
         self._roots = tuple(roots)
         self._also = also
+        self._scratch = tuple(os.path.realpath(folder) for folder in scratch)
         self._taken_folder = taken_folder
         self._lock = threading.Lock()
         self._latest = GuardSnapshot()
@@ -129,7 +88,7 @@ class FileGuard:
         """What is there now, also in the folders that were opened for one command. Only folders that changed since the
         last look are read."""
         with self._lock:
-            self._latest = snapshot_of((*self._roots, *opened), self._latest, self._also)
+            self._latest = snapshot_of((*self._roots, *opened), self._latest, self._also, self._scratch)
             return self._latest
 
     @property
@@ -146,6 +105,9 @@ class FileGuard:
             after = self.look(opened)
         # Who works in a folder that became a link meets what is where the link leads.
         replaced = [os.path.realpath(path) for path in lost if os.path.islink(path)]
+        unseen = [path for path in replaced if path not in after.folders and self._may_be_written(path, opened)]
+        if unseen:
+            after = self.look((*unseen, *opened))
         made, taken = [], []
         for path in after.found:
             if path in before.found or was_approved(path, before.taken_at):
@@ -156,7 +118,7 @@ class FileGuard:
             else:
                 made.append(path)
         for path, known in before.found.items():
-            if known.saved is not None and not _is_unchanged(path, known, after.found.get(path)):
+            if known.saved is not None and not is_unchanged(path, known, after.found.get(path)):
                 if keeps_new or was_approved(path, before.taken_at):
                     made.append(path)
                 else:
@@ -164,7 +126,12 @@ class FileGuard:
         moved = self._shown(path for path, is_done in taken if is_done)
         notices = [*_notices(self._shown(made), moved, self._taken_folder)]
         notices += [_not_undone(path) for path, is_done in taken if not is_done]
+        if before.is_complete and not after.is_complete:
+            notices.append(Notice(level="warning", code=TOO_LARGE_CODE, message=TOO_LARGE))
         self._report(notices)
+
+    def _may_be_written(self, path: str, opened: Sequence[str]) -> bool:
+        return any(is_beneath(path, folder) for folder in (*self._roots, *opened, *self._scratch))
 
     def _report(self, notices: Sequence[Notice]) -> None:
         with self._lock:
@@ -272,10 +239,6 @@ def _place_of(path: str) -> str:
     return above if is_guarded_pair(folder_name, name) else folder
 
 
-def _is_inside(path: str, folder: str) -> bool:
-    return path != folder and is_beneath(path, folder)
-
-
 def _made_readable(path: str) -> bool:
     """Whether `path` is a folder that its owner could not list, and can now: a command took the right away."""
     try:
@@ -287,103 +250,6 @@ def _made_readable(path: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def snapshot_of(roots: Sequence[str], previous: GuardSnapshot, also: Collection[str] = frozenset()) -> GuardSnapshot:
-    """Look below `roots`, outermost folders first, within `MAX_FOLDERS` and `MAX_SECONDS`."""
-    started, folders = time.monotonic(), dict[str, _Folder]()
-    taken_at = time.time()
-    waiting = deque(roots)
-    while waiting and len(folders) < MAX_FOLDERS and time.monotonic() - started < MAX_SECONDS:
-        path = waiting.popleft()
-        try:
-            found = os.stat(path, follow_symlinks=False)
-            known, version = previous.folders.get(path), (found.st_dev, found.st_ino, found.st_ctime_ns)
-            folder = known if known is not None and known.version == version else _read(path, version, also)
-        except OSError:
-            continue  # it has just been removed, or is not for this user
-        folders[path] = folder
-        waiting.extend(folder.folders)
-    entries = {path: entry for folder in folders.values() for path in folder.guarded if (entry := _entry(path))}
-    # What was read-only stays so, however many a command adds.
-    order = sorted(entries, key=lambda path: (path not in previous.read_only, path.count("/"), path))
-    held_folders = [path for path in order if entries[path].kind == "folder"]
-    files = [path for path in order if entries[path].kind == "file"][:MAX_READ_ONLY]
-    targets = (os.path.realpath(path) for path, entry in entries.items() if entry.kind == "link")
-    files += [path for path in targets if os.path.exists(path) and any(_is_inside(path, root) for root in roots)]
-    read_only = frozenset([*held_folders[:MAX_READ_ONLY_FOLDERS], *files])
-    return GuardSnapshot(
-        folders=folders,
-        found={path: _with_content(path, entry, previous, read_only) for path, entry in entries.items()},
-        read_only=read_only,
-        is_complete=not waiting and len(held_folders) <= MAX_READ_ONLY_FOLDERS,
-        taken_at=taken_at,
-    )
-
-
-def _read(path: str, version: tuple[int, int, int], also: Collection[str]) -> _Folder:
-    folders, guarded, names = [], [], set()
-    own_name = os.path.basename(path)
-    with os.scandir(path) as entries:
-        for entry in entries:
-            name = entry.name
-            names.add(name)
-            is_folder = entry.is_dir(follow_symlinks=False)
-            is_head_folder = is_folder and name == BARE_REPOSITORY_MARK
-            if (is_guarded(own_name, name) and not is_head_folder) or entry.path in also:
-                guarded.append(entry.path)
-            elif is_folder and name not in NOT_LOOKED_INTO:
-                folders.append(entry.path)
-    if names >= _OF_A_BARE_REPOSITORY:
-        guarded += [f"{path}/{name}" for name in _RUN_CODE_IN_IT if name in names]
-    if time.time_ns() - version[2] < _RECENT_NS:
-        return _Folder(None, tuple(folders), tuple(guarded))
-    return _Folder(version, tuple(folders), tuple(guarded))
-
-
-def _entry(path: str) -> Guarded | None:
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    identity = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
-    match stat.S_IFMT(found.st_mode):
-        case stat.S_IFDIR:
-            return Guarded(kind="folder", identity=identity, mode=found.st_mode, names=1)
-        case stat.S_IFLNK:
-            return Guarded(kind="link", identity=identity, mode=found.st_mode, names=1)
-        case _:
-            return Guarded(kind="file", identity=identity, mode=found.st_mode, names=found.st_nlink)
-
-
-def _with_content(path: str, entry: Guarded, previous: GuardSnapshot, read_only: Collection[str]) -> Guarded:
-    if entry.kind == "folder" or (path in read_only and entry.names == 1):
-        return entry
-    known = previous.found.get(path)
-    if known is not None and known.saved is not None and known.identity == entry.identity:
-        return known
-    return msgspec.structs.replace(entry, saved=_content(path, entry))
-
-
-def _content(path: str, entry: Guarded) -> bytes | None:
-    if entry.kind == "folder" or entry.identity[3] > _MAX_SAVED_BYTES or not stat.S_IFMT(entry.mode):
-        return None
-    try:
-        if entry.kind == "link":
-            return os.readlink(os.fsencode(path))
-        if not stat.S_ISREG(entry.mode):
-            return None
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        with open(os.open(path, flags), "rb") as file:
-            return file.read(_MAX_SAVED_BYTES)
-    except OSError:
-        return None
-
-
-def _is_unchanged(path: str, known: Guarded, now: Guarded | None) -> bool:
-    if now is None or now.kind != known.kind:
-        return False
-    return now.identity == known.identity or _content(path, now) == known.saved
 
 
 @contextlib.contextmanager

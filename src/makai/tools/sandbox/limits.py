@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import os
 import resource
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from makai.aio.supervisor import IN_CONTROL_GROUP
+
+_REMOVE_WITHIN_S: Final = 3.0
+_LOOK_AGAIN_S: Final = 0.002
 
 
 def limit_processes(most: int) -> None:
@@ -84,9 +90,23 @@ def _remove_own(group: Path) -> None:
     from makai.tools.launching import launcher
 
     launcher().close()  # it may be in the group
-    _remove(group)
+    remove_when_empty(group)
 
 
-def _remove(group: Path) -> None:
-    with contextlib.suppress(OSError):
+def remove_when_empty(group: Path, *, wait: Callable[[float], None] = time.sleep) -> None:
+    """Remove the group once its last process has ended, or give up after three seconds.
+
+    A supervisor says that its child has ended before it ends itself, and the kernel has no event for an empty group.
+    """
+    deadline = time.monotonic() + _REMOVE_WITHIN_S
+    while not _remove(group) and time.monotonic() < deadline:
+        wait(_LOOK_AGAIN_S)
+
+
+def _remove(group: Path) -> bool:
+    """False while a process is in the group."""
+    try:
         group.rmdir()
+    except OSError as error:
+        return error.errno != errno.EBUSY
+    return True

@@ -40,8 +40,12 @@ SYSCALL, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, FOURTH_A
 _REFUSED_EVERYWHERE: Final = (
     *(425, 426, 427),  # io_uring_setup, io_uring_enter, io_uring_register: they do what other calls are refused
     *(428, 429, 430, 431, 432, 433, 442),  # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr
-    *(438, 440, 443),  # pidfd_getfd, process_madvise, quotactl_fd
+    *(438, 440, 443, 450),  # pidfd_getfd, process_madvise, quotactl_fd, set_mempolicy_home_node
+    *(457, 458, 467),  # statmount, listmount, open_tree_attr
+    *(459, 460, 461),  # lsm_get_self_attr, lsm_set_self_attr, lsm_list_modules
 )
+_FIRST_UNKNOWN: Final = 470
+"""Calls from here on are newer than these lists (Linux 6.17). They do not exist for a confined process."""
 _CLONE3: Final = 435
 
 MACHINES: Final = {
@@ -59,6 +63,8 @@ MACHINES: Final = {
             *(248, 249, 250),  # add_key, request_key, keyctl
             *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
             *(298, 321, 323, 300),  # perf_event_open, bpf, userfaultfd, fanotify_init
+            *(237, 238, 239, 256, 279),  # mbind, set_mempolicy, get_mempolicy, migrate_pages, move_pages
+            *(170, 171),  # sethostname, setdomainname
             *(
                 165,
                 166,
@@ -97,6 +103,8 @@ MACHINES: Final = {
             *(217, 218, 219),  # add_key, request_key, keyctl
             *(117, 270, 271, 272),  # ptrace, process_vm_readv, process_vm_writev, kcmp
             *(241, 280, 282, 262),  # perf_event_open, bpf, userfaultfd, fanotify_init
+            *(235, 237, 236, 238, 239),  # mbind, set_mempolicy, get_mempolicy, migrate_pages, move_pages
+            *(161, 162),  # sethostname, setdomainname
             *(40, 39, 41, 51, 97, 268, 265),  # mount, umount2, pivot_root, chroot, unshare, setns, open_by_handle_at
             *(105, 106, 273, 104, 294),  # modules, kexec_load, kexec_file_load
             *(171, 170, 112, 266),  # adjtimex, settimeofday, clock_settime, clock_adjtime
@@ -136,6 +144,7 @@ def filter_program(machine: str, *, sockets: bool, proxied: bool = False) -> byt
         (JUMP_IF_EQUAL, calls.audit, ("next", "refuse")),
         (LOAD, SYSCALL, None),
         (JUMP_IF_AT_LEAST, X32_BIT, ("refuse", "next")),
+        (JUMP_IF_AT_LEAST, _FIRST_UNKNOWN, ("unknown call", "next")),
         # Its flags are behind a pointer; libc falls back on `clone`.
         (JUMP_IF_EQUAL, _CLONE3, ("unknown call", "next")),
         *((JUMP_IF_EQUAL, call, ("refuse", "next")) for call in (*_REFUSED_EVERYWHERE, *calls.refused)),

@@ -2,7 +2,8 @@
 
 A rule's own words were written by a person and count as they are; `:*` leaves further words open, and those must be in
 the lists. A program without a list is one that a person allowed by name: it gets plain operands, for its options are
-not known. No rule covers a write to a file that makes later commands run code.
+not known. A rule for a program that runs another one counts only if it names that one too. No rule covers a write to a
+file that makes later commands run code.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from typing import Final, NamedTuple
 from makai.tools.protected import HOLDERS, is_protected
 from makai.tools.shell_policy.harmless_options import HARMLESS
 from makai.tools.shell_policy.harmless_subcommands import GIT_LEADING, SUBCOMMANDS, TOOLS
+from makai.tools.shell_policy.launchers import inner_program, launches
+from makai.tools.shell_policy.option_checks import is_package
 from makai.tools.shell_policy.option_parsing import OptionList
 from makai.tools.shell_policy.programs import (
     CHANGES_THE_SHELL,
     INTERPRETERS,
     LAUNCHERS,
-    NUMBER,
+    PACKAGE_MANAGERS,
+    READS_ITS_PROGRAM,
     SHELLS,
     WRAPPERS,
-    is_option,
     program_name,
 )
 
@@ -70,17 +73,19 @@ def is_harmless(words: Sequence[str], fixed: int) -> bool:
         arguments = found.options.read(words[found.start :])
         if arguments is None or any(map(makes_code_run, arguments.writes)):
             return False
-        return found.options.operands != "run" or all(map(_is_below, arguments.operands))
-    if name in LAUNCHERS and _inner_program(words, fixed) is not None and fixed > 1:
-        return _is_harmless_inside(name, words, fixed)
+        return found.options.operands != "run" or _may_be_run(words[found.start :], arguments.operands)
     if name in INTERPRETERS or (name in LAUNCHERS and fixed == 1):
         return False
-    return all(_PLAIN_OPERAND.fullmatch(word) and not makes_code_run(word) for word in words[fixed:])
+    if launches(words):
+        return _is_harmless_inside(name, words, fixed)
+    if name in PACKAGE_MANAGERS and not all(map(is_package, words[fixed:])):
+        return False
+    return all(map(_is_plain, words[fixed:]))
 
 
 def _is_harmless_inside(name: str, words: Sequence[str], fixed: int) -> bool:
     """A rule for `timeout 5 pytest:*` says what is run, one for `timeout 5:*` does not."""
-    start = _inner_program(words, fixed)
+    start = inner_program(words, fixed)
     if start is None:
         return False
     if name in _TAKE_ARGUMENTS_FROM_INPUT:  # these add arguments that are not in the command
@@ -89,14 +94,21 @@ def _is_harmless_inside(name: str, words: Sequence[str], fixed: int) -> bool:
     return is_harmless(words[start:], fixed - start)
 
 
-def _inner_program(words: Sequence[str], fixed: int) -> int | None:
-    """Where the program stands that the rule's own words name: the first that is listed, else the first at all."""
-    starts = [
-        index
-        for index in range(1, fixed)
-        if not is_option(words[index]) and "=" not in words[index] and not NUMBER.fullmatch(words[index])
-    ]
-    return next((start for start in starts if listed([words[start]]) is not None), starts[0] if starts else None)
+def _may_be_run(words: Sequence[str], operands: Sequence[str]) -> bool:
+    """Files below the current folder. `@file`, as a value too, stands for all the options in that file; and formatters
+    write what they are given."""
+    if any(word.startswith("@") for word in words):
+        return False
+    return all(_is_below(path) and not makes_code_run(path) for path in operands)
+
+
+def _is_plain(word: str) -> bool:
+    """For a program whose arguments are not known: one that is a shell's name is run by it, as far as one can tell."""
+    return (
+        _PLAIN_OPERAND.fullmatch(word) is not None
+        and not makes_code_run(word)
+        and program_name(word) not in SHELLS | READS_ITS_PROGRAM
+    )
 
 
 def _is_below(path: str) -> bool:

@@ -27,7 +27,7 @@ _DIFF_OPTIONS: Final = (
     "--find-copies-harder --no-renames --diff-filter? --diff-algorithm? --minimal --patience --histogram "
     "--indent-heuristic --unified? --full-index --abbrev? --relative? --no-relative --no-prefix --src-prefix? "
     "--dst-prefix? --inter-hunk-context? --function-context --text --exit-code --quiet --check --pickaxe-regex "
-    "--pickaxe-all --submodule? --ws-error-highlight? --stat-width? --stat-count? --stat-name-width? --binary --cc "
+    "--pickaxe-all --ws-error-highlight? --stat-width? --stat-count? --stat-name-width? --binary --cc "
     "--ignore-submodules? --line-prefix?"
 )
 _REVISION_OPTIONS: Final = (
@@ -56,7 +56,6 @@ _REFS: Final = (
     "--color? --no-color -i --ignore-case"
 )
 """With exact values, for `git branch --sort --list name` sorts by `--list` and makes a branch."""
-
 GIT: Final[Mapping[str, OptionList]] = {
     **dict.fromkeys(("log", "show", "stash list", "stash show", "whatchanged"), _LOG),
     **dict.fromkeys(("diff", "diff-tree", "diff-index", "diff-files"), _DIFF),
@@ -140,12 +139,12 @@ GIT: Final[Mapping[str, OptionList]] = {
     "worktree list": _looks(options="-vz --porcelain", max_operands=0, names_only=True),
     "config": _looks(
         options="-lz --list --get --get-all --get-regexp --show-origin --show-scope --name-only --local --global "
-        "--system --includes --null --bool --int --path --type?",
+        "--system --worktree --includes --null --bool --int --path --type?",
         operands="text",
         max_operands=1,
         check=checks.git_reads_config,
-        asks_to_look="global system",
-        names_only=True,
+        asks_to_look="global system includes",
+        must_have_to_look="local worktree",  # the user's own configuration may hold tokens
     ),
     "config get": _git(options="--all --show-origin --local", operands="text", max_operands=1),
     "config list": _git(options="--show-origin --local", operands="text", max_operands=0),
@@ -196,8 +195,9 @@ GIT_LEADING: Final = frozenset({"--no-pager", "--no-optional-locks", "--literal-
 _VERSION: Final = OptionList(options="-v --version --help", operands="text", max_operands=0)
 _SCRIPTS: Final[Mapping[str, OptionList]] = {
     "test": OptionList(options="-s --silent --if-present", operands="text", max_operands=0),
-    "run": OptionList(options="-s --silent --if-present", operands="text", max_operands=1),
-    "run-script": OptionList(options="-s --silent --if-present", operands="text", max_operands=1),
+    **dict.fromkeys(  # bun also runs a file
+        ("run", "run-script"), OptionList(options="-s --silent --if-present", operands="run", max_operands=1)
+    ),
     **dict.fromkeys(
         ("ls", "list"),
         OptionList(options="-al --all --long --json --parseable --depth= --omit= --prod --dev", operands="text"),
@@ -255,12 +255,14 @@ _PYTEST: Final = OptionList(
 _PYTHON: Final = OptionList(
     reader=functools.partial(checks.script, flags=_names("-u -B -E -s -S -I -O -q -P")), operands="run"
 )
+_SCRIPT: Final = OptionList(reader=functools.partial(checks.script, flags=frozenset()), operands="run")
 
 SUBCOMMANDS: Final[Mapping[str, Mapping[str, OptionList]]] = {
     "git": {**GIT, "": OptionList(options="--version", max_operands=0, looks=True, names_only=True)},
     **{name: {**_SCRIPTS, "": _VERSION} for name in ("npm", "pnpm", "yarn", "bun")},
     "cargo": {**_CARGO, "": OptionList(options="-V --version --list", max_operands=0)},
     "go": _GO,
+    "deno": {**dict.fromkeys(("run", "test", "check", "lint", "fmt"), _SCRIPT), "": _VERSION},
     "ruff": {**_RUFF, "": _VERSION},
 }
 """By program, then by subcommand; "" is the program without one."""
@@ -268,8 +270,8 @@ TOOLS: Final[Mapping[str, OptionList]] = {
     **dict.fromkeys(("pytest", "py.test"), _PYTEST),
     "python": _PYTHON,
     **dict.fromkeys(
-        ("node", "ruby", "perl", "php", "lua", "luajit", "deno", "Rscript", "julia", "tclsh", "pypy"),
-        OptionList(reader=functools.partial(checks.script, flags=frozenset()), operands="run"),
+        ("node", "ruby", "perl", "php", "lua", "luajit", "Rscript", "julia", "tclsh", "pypy"),
+        _SCRIPT,
     ),
     "make": OptionList(
         options="-kswBin -j?l? --silent --quiet --keep-going --jobs? --dry-run --always-make --no-print-directory "

@@ -156,7 +156,7 @@ def condition(words: Sequence[str]) -> ParsedArguments | None:
     operators = [word for word in words if word.startswith("-")]
     if any(word not in _TEST_WORDS for word in operators) or any("[" in word for word in words):
         return None
-    return ParsedArguments(reads=[word for word in words if word not in _TEST_WORDS and "/" in word], texts=list(words))
+    return ParsedArguments(reads=[word for word in words if word not in _TEST_WORDS], texts=list(words))
 
 
 def any_text(words: Sequence[str]) -> ParsedArguments | None:
@@ -243,8 +243,9 @@ def plain_names(found: ParsedArguments) -> bool:
 
 
 def git_formats(found: ParsedArguments) -> bool:
-    """`%G` and `%(signature)` in a format have git run gpg.program, `%(describe)` another git."""
-    return not any(re.search(r"%G|signature|describe", text) for text in found.texts)
+    """`%G`, also with a sign before the letter, and `%(signature)` in a format have git run gpg.program, `%(describe)`
+    another git."""
+    return not any(re.search(r"%[-+ ]*G|signature|describe", text) for text in found.texts)
 
 
 def git_lists(found: ParsedArguments) -> bool:
@@ -268,9 +269,17 @@ def pages(found: ParsedArguments) -> bool:
     return not any("/" in word for word in found.operands)
 
 
+_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?\w[\w.-]*(?:@[\w^~][\w.^~-]*)?")
+_ARCHIVE: Final = re.compile(r"\.(?:tgz|tbz2?|txz|tar(?:\.\w+)?|zip|whl|egg|gem|conda|phar)$", re.IGNORECASE)
+
+
+def is_package(word: str) -> bool:
+    """A name in a registry; a folder, an address or an archive, as a version too, is something else."""
+    return _PACKAGE.fullmatch(word) is not None and _ARCHIVE.search(word) is None
+
+
 def packages(found: ParsedArguments) -> bool:
-    """Names in the registry; a path, an address or an archive is something else."""
-    return all(re.fullmatch(r"(?:@[\w.-]+/)?[\w][\w.-]*(?:@[\w.^~-]+)?", word) for word in found.operands)
+    return all(map(is_package, found.operands))
 
 
 def script(words: Sequence[str], flags: frozenset[str]) -> ParsedArguments | None:

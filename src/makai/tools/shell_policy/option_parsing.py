@@ -28,6 +28,8 @@ class ParsedArguments(msgspec.Struct):
     operands: list[str] = []
     places: list[int] = []
     """Where each operand stands among the words."""
+    files: list[str] = []
+    """The operands that are read as files; options add others to `reads`."""
     texts: list[str] = []
     """Values that are neither read nor written as files."""
     reads: list[str] = []
@@ -69,6 +71,8 @@ class OptionList(msgspec.Struct, frozen=True, kw_only=True):
     """The program leaves everything as it is, so it may run unasked."""
     asks_to_look: str = ""
     """Options with which it does not only look, or not only where it is sent."""
+    must_have_to_look: str = ""
+    """Options without any of which it looks elsewhere; empty when it needs none."""
     names_only: bool = False
     """It shows no content of files; `recursive` are the options by which it shows more than one folder."""
     recursive: str = ""
@@ -94,12 +98,12 @@ class OptionList(msgspec.Struct, frozen=True, kw_only=True):
                 found.writes += found.operands
             case "pattern" if not found.has(self.pattern_options):
                 found.texts += found.operands[:1]
-                found.reads += found.operands[1:]
+                found.files = found.operands[1:]
             case _:
-                found.reads += found.operands
+                found.files = found.operands
+        found.reads += found.files
 
     def _parsed(self, words: Sequence[str]) -> ParsedArguments | None:
-        long = compiled(self.options)[1]
         found, index, only_operands = ParsedArguments(), 0, False
         while index < len(words):
             word = words[index]
@@ -115,13 +119,27 @@ class OptionList(msgspec.Struct, frozen=True, kw_only=True):
             if word == "--":
                 only_operands = True
                 continue
-            taken = (
-                _long(word, words[index:], long, found) if word[1] == "-" else self._short(word, words[index:], found)
-            )
+            taken = self._taken(word, words[index:], found)
             if taken is None:
                 return None
             index += taken
         return found
+
+    def leading(self, words: Sequence[str]) -> int | None:
+        """How many words stand before the first operand or `--`; None when one of them is not known."""
+        index = 0
+        while index < len(words) and words[index].startswith("-") and words[index] not in ("-", "--"):
+            taken = self._taken(words[index], words[index + 1 :], ParsedArguments())
+            if taken is None:
+                return None
+            index += 1 + taken
+        return index
+
+    def _taken(self, word: str, following: Sequence[str], found: ParsedArguments) -> int | None:
+        """How many of the following words belong to this option."""
+        if word[1] == "-":
+            return _long(word, following, compiled(self.options)[1], found)
+        return self._short(word, following, found)
 
     def _short(self, word: str, following: Sequence[str], found: ParsedArguments) -> int | None:
         """How many of the following words belong to this cluster of letters."""

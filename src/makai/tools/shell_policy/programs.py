@@ -30,19 +30,27 @@ WRAPPERS: Final[Mapping[str, int]] = {
             "parallel sem watch entr strace ltrace valgrind gdb lldb expect busybox toybox unshare nsenter bwrap "
             "firejail setpriv arch linux32 linux64 script coproc rlwrap unbuffer winpty systemd-run "
             "start-stop-daemon perf hyperfine numactl proot fakeroot torsocks proxychains proxychains4 eatmydata "
-            "caffeinate catchsegv gtime tsp nq at batch tini dumb-init gosu cgexec npx pnpx bunx uvx pipx dotenv direnv"
+            "caffeinate catchsegv gtime tsp nq at batch tini dumb-init gosu cgexec npx pnpx bunx uvx pipx dotenv "
+            "direnv dotenvx env-cmd cross-env cross-env-shell concurrently nodemon xvfb-run dbus-run-session ssh-agent "
+            "prlimit choom softlimit chpst nsjail systemd-nspawn runcon capsh"
         ),
         0,
     ),
-    **dict.fromkeys(_names("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle"), 1),
+    **dict.fromkeys(_names("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle faketime setuidgid"), 1),
+    **dict.fromkeys(_names("tmux screen"), 3),
 }
 """Programs whose arguments are a command, and how many operands stand before it."""
 LAUNCHERS: Final[Mapping[str, int]] = {
     **WRAPPERS,
-    **dict.fromkeys(_names("npm pnpm yarn uv poetry pdm hatch rye bundle conda mise asdf"), 1),
-    **dict.fromkeys(_names("docker podman nerdctl kubectl tmux screen"), 3),
+    **dict.fromkeys(_names("npm pnpm yarn uv poetry pdm hatch rye pipenv bundle conda mamba micromamba mise asdf"), 1),
+    **dict.fromkeys(_names("pyenv rbenv nodenv volta fnm nvm opam stack cabal nix devbox lxc incus apptainer"), 1),
+    **dict.fromkeys(_names("docker podman nerdctl kubectl"), 3),
 }
 """Wrappers, and programs that also do much else: `npm:*` is a fair rule, but `npm exec rm` is an rm."""
+PACKAGE_MANAGERS: Final = _names(
+    "pip pip3 uv poetry pdm rye pipenv conda mamba micromamba gem bundle composer brew opam luarocks"
+)
+"""Programs that run code of what they install, without a list of their options."""
 RUNS_ITS_TEXT: Final = frozenset({"eval", "alias", "trap", "complete", "compgen", "bind", "fc", "source", "."})
 """Builtins that take shell text as arguments, at once or for later."""
 CHANGES_THE_SHELL: Final = RUNS_ITS_TEXT | _names(

@@ -11,15 +11,16 @@ import pytest
 from support.live_sessions import SCENARIO_MODEL, scripted_models
 
 from makai.catalog.model_ref import ref_of
-from makai.cli.terminal.chat_session import ChatSession, terms_for
+from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.slash_commands import carry_out
 from makai.cli.terminal.styled_text import Piece, plain
 from makai.core.errors import InvalidRequest, SessionRefused
-from makai.core.session_events import RunTerms
+from makai.core.session_events import RunTerms, SessionTerms
+from makai.core.version import __version__
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.requests import CreateSession, DeleteSession, ListSessions
+from makai.sessions.requests import CreateSession, DeleteSession, GetState, ListSessions
 from makai.sessions.service import Sessions
 from makai.tools.sandbox.detect import detect
 
@@ -36,9 +37,7 @@ class Watcher:
 
     def __init__(self, sessions: Sessions, models: ModelRuntime, folder: Path, name: str) -> None:
         model = models.resolve(SCENARIO_MODEL)
-        wanted = CreateSession(
-            model_ref=ref_of(model), cwd=str(folder), terms=terms_for(model, None, "workspace-write")
-        )
+        wanted = CreateSession(model_ref=ref_of(model), cwd=str(folder), terms=SessionTerms(builtin_tools=True))
         self.text = ""
         self._news = asyncio.Event()
         self.chat = ChatSession(
@@ -125,6 +124,23 @@ async def test_others_words_and_aborts_are_shown(tmp_path: Path) -> None:
         await two.chat.abort()
 
 
+async def test_own_lines_are_never_marked_as_those_of_another_client(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: ok\n---\nsay: ok\n---\nsay: ok", "one") as (one,):
+        await one.chat.send("first")
+        await one.chat.send("second", "steer")
+        first = one.chat.session_id
+        await one.shows("> first\n", "> second\n")
+        forked = await one.chat.fork()
+        await one.shows("> first\n", "> second\n")
+        await one.chat.send("third")
+        await one.shows("> third\n")
+        assert first is not None
+        await one.chat.open(first)
+        await one.chat.open(forked)
+        await one.chat.send("fourth")
+        await one.shows("> fourth\n")
+
+
 async def test_a_session_begins_with_the_first_message_with_what_was_set_before(tmp_path: Path) -> None:
     async with watchers(tmp_path, "say: ok", "one") as (one,):
         await one.command("mode", "plan")
@@ -176,6 +192,90 @@ async def test_commands_tell_and_change_what_the_session_says(tmp_path: Path) ->
             await one.command("mode", "yolo")
 
 
+async def test_the_newest_queued_message_of_this_terminal_is_taken_back_and_those_of_others_run(tmp_path: Path) -> None:
+    script = 'tool: shell {"command": "make"}\n---\nsay: Fine.\n---\necho'
+    async with watchers(tmp_path, script, "one", "two") as (one, two):
+        await one.chat.send("Hi")
+        await one.shows("Run this command?")
+        assert one.chat.session_id is not None
+        await one.chat.send("first")
+        await two.chat.open(one.chat.session_id)
+        assert (len(two.chat.view.state.waiting), two.chat.own_waiting, await two.chat.take_back()) == (1, None, None)
+        await one.chat.send("second")
+        await two.chat.send("third")
+
+        taken, others = await one.chat.take_back(), await two.chat.take_back()
+        assert taken is not None
+        assert others is not None
+        assert (taken.content, others.content) == ("second", "third")
+        [asked] = one.chat.view.questions.values()
+        await one.chat.deny(asked.call_id)
+        await one.shows("Fine.", "> first", "first\n")
+        assert await one.chat.take_back() is None
+        state = await one.chat.sessions.dispatch(GetState(one.chat.session_id))
+        assert (state.run_counter, state.waiting) == (2, ())
+
+
+async def test_a_session_tells_its_status_and_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAKAI_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "work"
+    async with watchers(tmp_path, f"{ASKS}usage: input=5 output=7", "one") as (one,):
+        before = await one.command("status")
+        await one.chat.send("Write it")
+        await one.shows("+ hello")
+        [asked] = one.chat.view.questions.values()
+        await one.chat.allow(asked, "session", "Edit(./new.txt)")
+        await one.shows("out")
+        status, allowed = await one.command("status"), await one.command("permissions")
+
+    about = [
+        f"  folder   {folder} (not trusted)",
+        "  agent    scripted/scenario",
+        "  mode     ask: asks before it changes files or runs commands",
+        "  sandbox  workspace-write: commands write only in the session's folders, without network",
+    ]
+    ends = f"  makai    {__version__}, files in {tmp_path / 'home'}"
+    assert before.splitlines() == ["  session  begins with your first message", *about, ends]
+    head = [f"  session  {one.chat.session_id}", "  title    Write it"]
+    assert status.splitlines() == [*head, *about, "  used     5 in, 7 out", ends]
+    assert allowed.splitlines()[2:3] == ["  allow  Edit(./new.txt)  (in this session)"]
+
+
+async def test_a_session_is_exported_and_its_answer_copied(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: The **answer**.", "one") as (one,):
+        for name in ("export", "copy", "rewind"):
+            with pytest.raises(InvalidRequest, match=r"no conversation yet|no answer to copy yet"):
+                await one.command(name)
+        await one.chat.send("Hi")
+        await one.shows("out")
+        session_id = one.chat.the_session()
+        told = await one.command("export")
+        await one.command("export", "log.jsonl")
+        for name, problem in (("log.jsonl", "exists already"), ("log.html", "says no format")):
+            with pytest.raises(InvalidRequest, match=problem):
+                await one.command("export", name)
+        await one.command("copy")
+
+    written = tmp_path / "work" / f"makai-{session_id[:8]}.md"
+    log = (tmp_path / "work" / "log.jsonl").read_text().splitlines()
+    assert told == f"Wrote {len(log)} events to {written}.\n"
+    assert "The **answer**." in written.read_text()
+    assert one.chat.copied == "The **answer**."
+
+
+async def test_the_mcp_servers_of_a_session_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAKAI_HOME", str(tmp_path / "home"))
+    async with watchers(tmp_path, "say: ok", "one") as (one,):
+        none = await one.command("mcp")
+        (tmp_path / "home").mkdir(exist_ok=True)
+        (tmp_path / "home" / "mcp.json").write_text('{"mcpServers": {"files": {"command": "files-server"}}}')
+        (tmp_path / "work" / ".mcp.json").write_text('{"mcpServers": {"web": {"url": "https://mcp.example/x"}}}')
+        some = await one.command("mcp")
+
+    assert none == "No MCP server is configured. Add one: `makai mcp add NAME -- COMMAND`.\n"
+    assert [row.split()[:2] for row in some.splitlines()[:2]] == [["files", "(user)"], ["web", "(project)"]]
+
+
 async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
     script = 'tool: shell {"command": "make"}\n---\necho'
     async with watchers(tmp_path, script, "one") as (one,):
@@ -203,7 +303,7 @@ async def test_a_command_that_only_looks_is_not_asked_about(tmp_path: Path) -> N
 
 async def test_what_needs_a_conversation_says_so(tmp_path: Path) -> None:
     async with watchers(tmp_path, "say: ok", "one") as (one,):
-        for name in ("fork", "compact"):
+        for name in ("fork", "compact", "undo", "redo", "diff"):
             with pytest.raises(InvalidRequest, match="no conversation yet"):
                 await one.command(name)
         with pytest.raises(InvalidRequest, match="the message is missing"):

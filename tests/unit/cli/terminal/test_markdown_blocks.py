@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makai.cli.terminal.markdown_blocks import blocks_of, finished_length, newest_lines
+from makai.cli.terminal.markdown_blocks import finished_length, newest_lines, top_level_blocks
 
 DOCUMENT = """\
 # A heading
@@ -30,12 +30,17 @@ def f():
 The end."""
 
 
+def blocks_of(text: str) -> list[str]:
+    return [source for source, _ in top_level_blocks(text)]
+
+
 @pytest.mark.parametrize(
     ("text", "finished"),
     [
         ("", ""), ("words", ""), ("words\n\n", ""), ("words\n\nmore", "words\n\n"), ("# Head\nwords", "# Head\n"),
         ("1. one\n\n2. two", ""), ("1. one\n\ntext", "1. one\n\n"), ("```\na\n\nb", ""),
-        ("```\na\n```\nb", "```\na\n```\n"),
+        ("```\na\n```\nb", "```\na\n```\n"), ("a\r\rb\n\nc", "a\r\rb\n\n"), ("[a]: x\n\nb", "[a]: x\n\n"),
+        ("> - <!-- a\n>", ""),
     ],
 )  # fmt: skip
 def test_only_the_last_block_is_open(text: str, finished: str) -> None:

@@ -30,11 +30,16 @@ def test_a_link_shows_where_it_leads() -> None:
     assert "\x1b]8" not in COLOURED.markdown("[safe](https://evil.example/x)", 80)
 
 
-def test_prose_is_broken_at_the_width_and_other_lines_are_left_to_the_terminal() -> None:
+def test_prose_and_every_other_line_are_broken_at_words() -> None:
     words = "word " * 30
 
     assert max(map(len, BARE.markdown(words, 40).split("\n"))) <= 40
-    assert BARE.pieces([note(words)], 40) == words + "\n"
+    assert BARE.pieces([note("  The connection to the session is lost.")], 20) == (
+        "  The connection to \n  the session is \n  lost.\n"
+    )
+    assert BARE.pieces([Lines(lines=(line(Span("✓ ", "good"), "$ make a-very-long-target of-it"),))], 20) == (
+        "✓ $ make \n  a-very-long-target\n  of-it\n"
+    )
 
 
 def test_lines_of_the_region_are_cut_to_its_width() -> None:

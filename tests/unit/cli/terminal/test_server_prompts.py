@@ -13,11 +13,11 @@ from support.live_sessions import SCENARIO_MODEL, scripted_models
 from support.plain_mcp import PYTHON, SERVER
 
 from makai.catalog.model_ref import ref_of
-from makai.cli.terminal.chat_session import ChatSession, terms_for
+from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.slash_commands import carry_out
 from makai.cli.terminal.styled_text import plain
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import Logged, RunTerms, UserInput
+from makai.core.session_events import Logged, RunTerms, SessionTerms, UserInput
 from makai.sessions.log.encoding import decoded
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
@@ -36,7 +36,7 @@ async def chatting(tmp_path: Path, *, with_server: bool = True) -> AsyncIterator
         sessions = await OwnedSessions.open(tmp_path / "home", models, log=MemoryLog())
         try:
             model = models.resolve(SCENARIO_MODEL)
-            terms = terms_for(model, None, "full-access")
+            terms = SessionTerms(builtin_tools=True, sandbox="full-access")
             wanted = CreateSession(model_ref=ref_of(model), cwd=str(tmp_path / "folder"), terms=terms)
             async with asyncio.timeout(120):
                 yield ChatSession(

@@ -12,7 +12,8 @@ from makai.cli.terminal.slash_commands import COMMANDS, completions, help_text, 
     [
         ("/mode plan", ("mode", "plan")), ("/MODEL  a/b ", ("model", "a/b")), ("/clear", ("new", "")),
         ("/exit", ("quit", "")), ("/nonsense", ("", "")), ("/usr/bin/ls is a path", None), ("/etc\nand more", None),
-        ("what about /help?", None),
+        ("what about /help?", None), ("/hotkeys", ("help", "")), ("/usage", ("cost", "")), ("/agents", ("agent", "")),
+        ("/rename x", ("title", "x")),
     ],
 )  # fmt: skip
 def test_a_line_is_a_command_only_when_it_begins_as_one(line: str, command: tuple[str, str] | None) -> None:
@@ -21,12 +22,14 @@ def test_a_line_is_a_command_only_when_it_begins_as_one(line: str, command: tupl
 
 def test_a_typo_is_answered_with_what_was_meant() -> None:
     assert unknown("/resmue x") == "Unknown command /resmue. Did you mean /resume?"
+    assert unknown("/modle") == "Unknown command /modle. Did you mean /mode or /model?"
     assert unknown("/xyzzy") == "Unknown command /xyzzy. /help lists them."
 
 
 def test_what_is_begun_can_be_completed() -> None:
-    assert [command.name for command in completions("/mo")] == ["model", "mode"]
-    assert [command.name for command in completions("/ex")] == ["quit"]
+    assert [choice.value for choice in completions("/mod")] == ["model", "mode"]
+    assert [choice.value for choice in completions("/ex")][:2] == ["export", "quit"]
+    assert next(choice.value for choice in completions("/exit")) == "quit"
     assert completions("/mode ") == completions("words") == []
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from makai.cli.approval_keys import Widths
 from makai.cli.terminal.markdown_blocks import finished_length
-from makai.cli.terminal.status_area import activity, approval_keys, footer
+from makai.cli.terminal.renderer import Renderer
+from makai.cli.terminal.status_area import activity, approval_keys, progress
 from makai.cli.terminal.styled_text import Lines, Markdown, Piece, Span, plain
 from makai.cli.terminal.transcript_view import TranscriptView
 from makai.core import session_events as ev
@@ -49,7 +50,8 @@ class Watched:
         return plain(self.pieces)
 
     def live(self) -> str:
-        return plain([Lines(lines=tuple(activity(self.view, self.now + SECOND_MS)))])
+        at = self.now + SECOND_MS
+        return plain([Lines(lines=(*progress(self.view, at), *activity(self.view, at)))])
 
 
 def called(call_id: str = "c1", *, kind: str = "execute", title: str = "ls", name: str = "shell") -> ev.ToolCalled:
@@ -187,6 +189,19 @@ TRANSCRIPTS: dict[str, tuple[list[ev.SessionEvent], str]] = {
         ],
         "\nWork\n\nStopped by web-7: lunch.\n[5 in, 6 out, 9 s]\n",
     ),
+    "a call that was stopped comes before the word about it": (
+        [
+            called(),
+            ev.RunAborted(by=ME),
+            finished("stopped", is_error=True),
+            ev.RunFinished(stop_reason="aborted", usage=Usage(input=5, output=6)),
+        ],
+        "✗ $ ls\n  stopped\n\nStopped.\n[5 in, 6 out, 8 s]\n",
+    ),
+    "no single line is hidden behind a line about it": (
+        [called(), finished("1\n2\n3\n4\n5\n6\n7")],
+        "✓ $ ls\n  1\n  2\n  3\n  4\n  5\n  6\n  7\n",
+    ),
     "notices, changes and a restart are told": (
         [
             ev.Notice(level="warning", code="rate_limited", message="Slow down. Waiting 2 s."),
@@ -197,6 +212,14 @@ TRANSCRIPTS: dict[str, tuple[list[ev.SessionEvent], str]] = {
         ],
         "Slow down. Waiting 2 s.\nThe server was restarted; the run continues.\nThe model is now acme/chat@two.\n"
         "The permission mode is now plan.\nThe conversation was replaced by a summary (Ctrl+O shows it).\n",
+    ),
+    "the waits for another attempt are one line when they are over": (
+        [
+            ev.Notice(level="info", code="rate_limited", message="Attempt 2 follows.", notice_id="w", wait_ms=4_000),
+            ev.Notice(level="info", code="rate_limited", message="Attempt 3 follows.", notice_id="w", wait_ms=8_000),
+            ev.Notice(level="info", code="rate_limited", message="Attempt 3 was answered.", notice_id="w"),
+        ],
+        "Attempt 3 was answered.\n",
     ),
     "words of other clients are marked": (
         [ev.UserInput(input_id="i2", content=(Text(text="Look"), Image(data="", mime_type="image/png")))],
@@ -225,7 +248,7 @@ def test_a_long_diff_says_how_much_of_it_is_missing_and_can_be_seen_whole() -> N
 
     assert "\n  … 601 lines not shown …\n" in watched.text
     assert watched.text.endswith("  1000 + x\n")
-    assert plain([watched.view.unfolded_questions["c1"]]).count("+ x") == 1000
+    assert plain([watched.view.unfolded_questions["c1"]()]).count("+ x") == 1000
 
 
 def test_a_decision_of_another_client_removes_the_question_and_says_who() -> None:
@@ -252,7 +275,7 @@ def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> N
     def offered(**how: bool) -> str:
         settings = {"ready": True, "focused": True, "is_long": False} | how
         asked = question(grant="Bash(make:*)" if how.get("ready", True) else "", deadline_ms=90_000)
-        return plain([Lines(lines=tuple(approval_keys(asked, Widths.of(asked), 2, 0, **settings)))])
+        return plain([Lines(lines=tuple(approval_keys(asked, Widths.of(asked), 2, 0, 80, **settings)))])
 
     assert offered() == (
         "  y allow once  n deny  Esc deny and stop  e deny with a reason\n"
@@ -262,7 +285,7 @@ def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> N
     assert offered(ready=False) == "  …\n"
     assert offered(focused=False) == "  An approval is waiting: press Tab to answer it. Your line is kept.\n"
     assert "  v view all lines\n" in offered(is_long=True)
-    once = approval_keys(question(), Widths(()), 1, 0, ready=True, focused=True, is_long=False)
+    once = approval_keys(question(), Widths(()), 1, 0, 80, ready=True, focused=True, is_long=False)
     assert plain([Lines(lines=tuple(once))]) == "  y allow once  n deny  Esc deny and stop  e deny with a reason\n"
 
 
@@ -294,13 +317,102 @@ def test_what_waits_is_shown_until_it_is_read() -> None:
     assert "steers" not in watched.live()
 
 
-def test_the_footer_says_mode_model_context_and_cost() -> None:
-    usage = ev.UsageReported(
-        total=Usage(input=1, output=2, cost_usd=0.5), context_tokens=25_000, context_window=200_000
-    )
-    watched = Watched(usage)
+def test_the_queue_says_which_key_edits_a_message_while_that_key_does() -> None:
+    watched = Watched(*(ev.InputAccepted(input_id=f"i{number}", content=f"m{number}") for number in range(5)))
 
-    assert footer(watched.view) == (Span("  ask · acme/one · 12% of context · $0.5000", "dim"),)
+    def queue(editable: str | None) -> list[str]:
+        drawn = activity(watched.view, watched.now + SECOND_MS, editable=editable)
+        return plain([Lines(lines=tuple(drawn))]).splitlines()[1:]
+
+    shown = ["  queued: m0", "  queued: m1", "  queued: m2", "  and 2 more"]
+    assert queue(None) == shown
+    assert queue("i4") == [*shown[:-1], "  and 2 more  ↑ edit"]
+    assert queue("i1") == ["  queued: m0", "  queued: m1  ↑ edit", "  queued: m2", "  and 2 more"]
+    for number in range(5):
+        watched.take(ev.InputWithdrawn(input_id=f"i{number}"))
+    assert queue("i4") == []
+
+
+def test_on_a_narrow_terminal_every_key_has_a_line_and_the_rule_is_whole() -> None:
+    rule = "Edit(./a/very/long/path/into/the/tree/of/folders/file-name.txt)"
+    asked = question(grant=rule)
+    lines = approval_keys(asked, Widths.of(asked), 1, 0, 40, ready=True, focused=True, is_long=True)
+    rows = Renderer(colour=False).wrapped(lines, 40)
+
+    assert rows[:5] == [
+        "  y allow once",
+        "  n deny",
+        "  Esc deny and stop",
+        "  e deny with a reason",
+        "  v view all lines",
+    ]
+    assert "".join("".join(rows[5:]).split()) == f"sallowforthissession:{rule}aallowalways:{rule}"
+    assert max(map(len, rows)) <= 40
+
+
+def test_a_very_long_line_of_output_is_cut_with_a_mark_and_can_be_seen_whole() -> None:
+    watched = Watched(called(), finished("x" * 1_000))
+
+    assert watched.text == f"✓ $ ls\n  {'x' * 398}… 602 more characters (Ctrl+O shows them)\n"
+    assert watched.view.folded is not None
+    assert plain([watched.view.folded]) == f"\n✓ $ ls\n  {'x' * 1_000}\n"
+
+
+def test_a_stopped_command_shows_its_output_so_far() -> None:
+    watched = Watched(
+        called(),
+        ev.ToolStarted(call_id="c1"),
+        ev.ToolProgress(call_id="c1", text="half\n"),
+        finished("The run was stopped.", is_error=True, interrupted=True),
+    )
+
+    assert watched.text == (
+        "✗ $ ls  interrupted: what it did is unknown\n"
+        "  The run was stopped.\n  Its output until it was stopped:\n  half\n"
+    )
+
+
+USED = Usage(input=1_200, output=300, cost_usd=0.25)
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        (
+            [ev.Notice(level="warning", code="limit_usd", message="Too dear."),
+             ev.RunFinished(stop_reason="max_tokens", usage=USED)],
+            "Too dear.\n[1.2k in, 300 out, $0.2500, 6 s]\nThe run stopped at its budget; the task may not be done.\n",
+        ),
+        (
+            [ev.Notice(level="warning", code="limit_turns", message="Too long."),
+             ev.RunFinished(stop_reason="max_turns", usage=USED)],
+            "Too long.\n[1.2k in, 300 out, $0.2500, 6 s]\n"
+            "The run stopped at its limit of turns; the task may not be done.\n",
+        ),
+        (
+            [ev.RunFinished(stop_reason="max_tokens", usage=USED)],
+            "[1.2k in, 300 out, $0.2500, 5 s]\nThe answer was cut at the length limit.\n",
+        ),
+        (
+            [ev.RunAborted(by=ME), ev.RunFinished(stop_reason="aborted", usage=USED)],
+            "\nStopped.\n[1.2k in, 300 out, $0.2500, 6 s]\n",
+        ),
+        (
+            [ev.RunFailed(code="provider", message="Gone.", usage=USED)],
+            "\n✗ Gone.\n[1.2k in, 300 out, $0.2500, 5 s]\n",
+        ),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_run_says_why_it_ended_and_what_it_used(events: list[ev.SessionEvent], text: str) -> None:
+    assert Watched(*events).text == text
+
+
+def test_a_line_that_waited_when_the_session_was_opened_is_no_line_of_another_client() -> None:
+    before = Watched(ev.InputAccepted(input_id="i2", content="and then"))
+    view = TranscriptView(ME, len, before.view.state)
+
+    read = ev.Logged(event_id=9, ts=1, event=ev.UserInput(input_id="i2", content="and then"), run_id="r1")
+    assert plain(view.take(read)) == "\n> and then\n"
 
 
 def test_events_of_a_newer_version_are_passed_over() -> None:
@@ -308,3 +420,15 @@ def test_events_of_a_newer_version_are_passed_over() -> None:
 
     assert view.take(UnknownLogged(event_id=1, ts=1, type="dance", line=b"{}")) == []
     assert view.state.last_event_id == 1
+
+
+def test_the_wait_for_another_attempt_is_counted_down_where_the_run_shows_what_it_does() -> None:
+    wait = ev.Notice(
+        level="info", code="rate_limited", message="Busy. Attempt 2 follows.", notice_id="w", wait_ms=30_000
+    )
+    watched = Watched(wait)
+    assert "Waiting 29 s, Esc stops: Busy. Attempt 2 follows.\n" in watched.live()
+    watched.now += 20 * SECOND_MS
+    assert "Waiting 9 s, Esc stops: Busy. Attempt 2 follows.\n" in watched.live()
+    watched.take(ev.AssistantTextDelta(content_index=0, delta="Hello"))
+    assert "Answering" in watched.live()

@@ -17,6 +17,7 @@ from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
 from makai.core.server_prompts import ServerPrompt, ServerPromptArgument
 from makai.core.session_events import FileDiff, SessionTerms
+from makai.core.settings import SettingsLayer
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
@@ -30,6 +31,7 @@ PROBLEM = wire.AttachProblem(
 )
 COMMANDS: list[cmd.UserCommand] = [
     cmd.Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
+    cmd.WithdrawInput(now=0, input_id="i1"),
     cmd.ApproveCall(now=0, call_id="c", by="cli", scope="always", digest="d"),
     cmd.DenyCall(now=0, call_id="c", by="cli"),
     cmd.Abort(now=0, run_id="r"),
@@ -60,13 +62,19 @@ REQUESTS: list[req.Request[Any]] = [
     req.ListSessions(base.SessionFilter(limit=3, cwd="/a")),
     req.GetSession("s"),
     req.ListApprovals(),
+    req.PreviewRestore("s", "redo", 2, to=7),
+    req.GetSessionDiff("s"),
     req.ListPrompts("s"),
     req.GetPrompt("s", "docs", "summary", {"topic": "x"}),
+    req.ListCommands("s"),
+    req.ExpandCommand("s", "fix", "1 2"),
+    req.ReleaseAgent("s"),
     req.DeleteSession("s"),
     req.IsTrusted("/a"),
     req.GetTrust("/a"),
+    req.GetProjectSettings("/a"),
     req.ListTrusted(),
-    req.SetTrust("/a", True),
+    req.SetTrust("/a", True, {".mcp.json": "d"}),
     req.ListGrants(),
     req.RevokeGrant("/a", "Bash(ls)"),
     req.CheckLog(),
@@ -87,12 +95,20 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.GetSession("s"), None),
     (req.ListPrompts("s"), [ServerPrompt(server="a", name="b", arguments=(ServerPromptArgument(name="c"),))]),
     (req.GetPrompt("s", "a", "b"), "the text"),
+    (req.ListCommands("s"), [req.CommandSummary(name="fix", description="Fix it", argument_hint="NUMBER")]),
+    (req.ExpandCommand("s", "fix"), None),
     (req.DeleteSession("s"), True),
-    (req.SetTrust("/a", True), None),
+    (req.SetTrust("/a", True), False),
     (
         req.GetTrust("/a"),
-        req.FolderTrust(trusted=True, changed=(FileDiff(path=".mcp.json", old_text=None, new_text="{}"),)),
+        req.FolderTrust(
+            trusted=True,
+            changed=(FileDiff(path=".mcp.json", old_text=None, new_text="{}"),),
+            wanted=("MCP server a: runs b",),
+            digests={".mcp.json": "d"},
+        ),
     ),
+    (req.GetProjectSettings("/a"), SettingsLayer(model="sonnet", mode="plan", aliases={"fast": "haiku"})),
     (req.ListTrusted(), [base.TrustedFolder("/a", False)]),
     (req.ListGrants(), [GRANT]),
     (req.CheckLog(), base.LogReport(sessions=1, events=2, problems=(base.LogProblem("s", 2, "damaged or missing"),))),
@@ -188,6 +204,13 @@ def test_a_batch_whose_numbers_do_not_fit_its_events_is_refused() -> None:
 def test_text_that_no_log_holds_is_refused_before_it_is_sent(text: str) -> None:
     with pytest.raises(InvalidRequest):
         frames.encoded_request(1, req.RunCommand("s", cmd.SetTitle(now=0, title=text)))
+
+
+def test_arguments_with_a_nul_reach_the_executor_of_their_tool() -> None:
+    request = ToolRequest(session_id="s", run_id="r", call_id="c", name="echo", arguments={"a": "q\0w"})
+    message = wire.Execute(call=1, executor=1, request=request)
+
+    assert frames.from_owner(frames.encoded(message)) == message
 
 
 def test_a_backslash_before_u0000_is_no_nul() -> None:

@@ -12,6 +12,7 @@ from support.session_trials import Trial
 from makai.core.errors import SessionRefused, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Notice, RunFinished, TurnStarted
 from makai.protocols.minicodex.commands import Ask, Open, Request
+from makai.protocols.minicodex.projection import NamedCapabilities
 from makai.protocols.minicodex.server import Limits, MinicodexConnection
 from makai.sessions.requests import Receipt
 
@@ -100,10 +101,21 @@ def test_clients_of_equal_capabilities_share_the_bytes_of_a_frame_and_of_a_snaps
 def test_an_address_without_a_session_opens_a_new_one_or_the_one_that_is_resumed() -> None:
     connection = Room().connect(session_id=None).connection
 
-    assert the_request(connection, "hello", v="1.0.0") == Open(session_id=None)
+    assert the_request(connection, "hello", v="1.0.0") == Open(session_id=None, client_capabilities=())
     assert the_request(connection, "resume", session_id="s-9", last_seen_event_id=3) == Open(session_id="s-9", cursor=3)
     assert connection.receive('{"type":"resume","last_seen_event_id":3}') == []
     assert msgspec.json.decode(connection.take()[-1])["code"] == "MISSING_FIELD"
+
+
+def test_a_greeting_that_is_refused_leaves_the_capabilities_as_they_were(room: Room) -> None:
+    client = room.connect("streaming", "makai")
+    client.say("hello", v="1.0.0", client_capabilities=["streaming", "makai"])
+    before = client.connection.capabilities
+
+    for command, fields in (("hello", {"v": "1.0.0"}), ("resume", {})):
+        refused = client.say(command, session_id="another", client_capabilities=[], **fields)
+        assert [frame["type"] for frame in refused] == ["error"]
+        assert client.connection.capabilities == before != NamedCapabilities()
 
 
 def test_a_session_nobody_knows_is_refused_and_the_client_may_try_another() -> None:

@@ -125,7 +125,10 @@ def test_an_abort_in_the_middle_ends_in_turn_done(room: Room) -> None:
     room.trial.report(ev.AssistantText(content_index=0, text="Once upon"), ev.RunFinished(stop_reason="end_turn"))
     heard += client.hear()
 
-    assert types(heard) == ["accepted", "run_status aborting", "error", "run_status finished", "turn_done"]
+    assert types(heard) == [
+        *("accepted", "assistant_text", "run_status aborting", "error", "run_status finished", "turn_done"),
+    ]
+    assert heard[1]["text"] == "Once"
     error = of(heard, "error")
     assert (error["code"], error["run_id"]) == ("ABORTED", room.trial.run.run_id)
     assert of(heard, "turn_done")["run_id"] == room.trial.run.run_id

@@ -55,8 +55,12 @@ def test_the_schema_says_what_needs_a_capability() -> None:
     assert {name for name, part in client.items() if "x-capability" in part} == {
         "SetMode",
         "SetModel",
+        "SetAgent",
         "SetTitle",
         "Compact",
+        "Undo",
+        "Redo",
+        "Withdraw",
     }
     assert {name for name, part in server.items() if part.get("x-capability") == "streaming"} == {
         "AssistantTextDelta",

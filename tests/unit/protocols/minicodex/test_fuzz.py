@@ -81,7 +81,9 @@ def answer(client: Client, data: bytes) -> str:
         assert replies[0]["code"] in CODES, data
         assert heard == replies, data
         assert len(room.trial.log) == log, data
-        assert room.view.snapshot(client.connection.capabilities) == before or capabilities_changed(data)
+        # A client whose cursor is too old asks for a snapshot next, with the capabilities that it named.
+        if replies[0]["code"] != "RESYNC_REQUIRED":
+            assert room.view.snapshot(client.connection.capabilities) == before, data
     else:
         ANY_COMMAND.validate(msgspec.json.decode(data))
     return str(replies[0]["type"])
@@ -89,10 +91,6 @@ def answer(client: Client, data: bytes) -> str:
 
 def is_refusal(frame: JSON) -> bool:
     return frame["type"] == "error" and "event_id" not in frame
-
-
-def capabilities_changed(data: bytes) -> bool:
-    return b"client_capabilities" in data
 
 
 @pytest.mark.req("MC-CMD-006", "MC-CMD-007", "MC-CMD-008", "MC-CMD-009", "MC-ENV-003")

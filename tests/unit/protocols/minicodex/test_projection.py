@@ -13,13 +13,13 @@ from makai.core.content import Image, Text
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.session_events import FileDiff, FilePlace, Logged, PlanEntry, SessionEvent
 from makai.core.usage import Usage
-from makai.protocols.minicodex.projection import Capabilities, Projector
+from makai.protocols.minicodex.projection import NamedCapabilities, Projector
 from makai.protocols.minicodex.states import rfc3339
 from makai.sessions.log.base import UnknownLogged
 from makai.sessions.state import SessionState, fold
 
-PLAIN, STREAMING = Capabilities(), Capabilities(streaming=True)
-MAKAI, BOTH = Capabilities(makai=True), Capabilities(streaming=True, makai=True)
+PLAIN, STREAMING = NamedCapabilities(), NamedCapabilities(streaming=True)
+MAKAI, BOTH = NamedCapabilities(makai=True), NamedCapabilities(streaming=True, makai=True)
 EVERY_KIND = (PLAIN, STREAMING, MAKAI, BOTH)
 DIFF = {"path": "a.py", "old_text": None, "new_text": "x"}
 PICTURE = {"data": "aGk=", "mime_type": "image/png"}
@@ -30,6 +30,11 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
     # event, the frame of the document (None: it has none), what makai.1 adds
     (log.TitleChanged(title="t"), None, {"type": "title_changed", "title": "t"}),
     (log.ModelChanged(model_ref="a/b@c"), None, {"type": "model_changed", "model_ref": "a/b@c"}),
+    (
+        log.HarnessChanged(harness="codex", dropped=("pictures",), token="local"),
+        None,
+        {"type": "agent_changed", "harness": "codex", "model_ref": "", "dropped": ["pictures"]},
+    ),
     (log.ModeChanged(mode="plan"), None, {"type": "mode_changed", "mode": "plan"}),
     (
         log.TermsChanged(terms=log.SessionTerms(system="secret")),
@@ -51,6 +56,7 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
             "images": [PICTURE],
         },
     ),
+    (log.InputWithdrawn(input_id="i", token="t"), None, {"type": "input_withdrawn", "input_id": "i"}),
     (
         log.UserInput(input_id="i", content=(Text(text="look"), Image(data="aGk=", mime_type="image/png"))),
         {"type": "user_text", "text": "look"},
@@ -128,6 +134,7 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
             diffs=(FileDiff(path="a.py", old_text=None, new_text="x"),),
             deadline_ms=61_000,
             grant="Edit(a.py)",
+            options=(log.ApprovalOption(id="2", label="Always", kind="allow_always"),),
         ),
         {"type": "approval_pending", "call_id": "c", "tool_key": "edit", "args_json": '{"path":"a.py"}'},
         {
@@ -136,6 +143,7 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
             "digest": "d",
             "deadline": "1970-01-01T00:01:01.000Z",
             "grant": "Edit(a.py)",
+            "agent_wider": "Always",
         },
     ),
     (
@@ -199,11 +207,14 @@ WITHOUT_FRAME: list[SessionEvent] = [
     log.AssistantText(content_index=0, text="of a sub-agent", parent_call_id="c1"),
     log.AgentSession(agent_session_id="own"),
     log.ToolUpdated(call_id="c1", title="news"),
+    # A notice says it.
+    log.FilesRestoring(direction="undo", message=3, events=(7,), files=()),
+    log.FilesRestored(direction="undo", message=3, events=(7,), files=()),
 ]
 ELSEWHERE = {log.RunStatusChanged, log.AssistantTextDelta, log.ReasoningDelta}
 
 
-def shown(event: SessionEvent, capabilities: Capabilities, run_id: str | None = RUN) -> Any:
+def shown(event: SessionEvent, capabilities: NamedCapabilities, run_id: str | None = RUN) -> Any:
     shared = Projector(SessionState(last_event_id=8)).project(Logged(event_id=9, ts=1_500, event=event, run_id=run_id))
     encoded = shared.form(capabilities) if shared else None
     return None if encoded is None else msgspec.json.decode(encoded)

@@ -12,16 +12,16 @@ from makai.core.content import Image, Text
 from makai.core.errors import RefusalCode
 from makai.protocols.minicodex import commands
 from makai.protocols.minicodex.commands import Refusal, engine_command, read
-from makai.protocols.minicodex.projection import Capabilities
+from makai.protocols.minicodex.projection import NamedCapabilities
 from makai.protocols.minicodex.vocabulary import ErrorCode
 from makai.sessions import commands as engine
 
-PLAIN = Capabilities()
-MAKAI = Capabilities(makai=True)
+PLAIN = NamedCapabilities()
+MAKAI = NamedCapabilities(makai=True)
 PIXEL = {"data": "iVBORw0KGgo=", "mime_type": "image/png"}
 
 
-def refusal(capabilities: Capabilities = PLAIN, /, **fields: Any) -> tuple[str, Any]:
+def refusal(capabilities: NamedCapabilities = PLAIN, /, **fields: Any) -> tuple[str, Any]:
     answer = read(msgspec.json.encode(fields), capabilities)
     assert isinstance(answer, Refusal), answer
     return answer.code, (answer.details or {}).get("field")
@@ -67,6 +67,51 @@ def test_a_missing_field_is_named(kind: str, field: str) -> None:
 )
 def test_a_field_that_is_unknown_or_of_the_wrong_type_is_named(fields: dict[str, Any], field: str) -> None:
     assert refusal(**fields) == ("BAD_ARGUMENT", field)
+
+
+REQUIRED = {
+    "v": "1.0.0",
+    "text": "x",
+    "call_id": "c",
+    "mode": "plan",
+    "model_ref": "a/b@c",
+    "title": "t",
+    "agent": "codex",
+    "input_id": "i",
+}
+
+
+@pytest.mark.req("MC-ENV-002")
+@pytest.mark.parametrize("kind", get_args(commands.ClientMessage))
+def test_null_in_an_optional_field_means_that_the_field_is_absent(kind: type[commands.Command]) -> None:
+    fields = msgspec.structs.fields(kind)
+    needed = {"type": kind.__struct_config__.tag} | {each.name: REQUIRED[each.name] for each in fields if each.required}
+    nulls = {each.name: None for each in fields if not each.required}
+    ANY_COMMAND.validate(needed | nulls)
+
+    for capabilities in (PLAIN, MAKAI) if kind not in commands.MAKAI_COMMANDS else (MAKAI,):
+        absent = read(msgspec.json.encode(needed), capabilities)
+        assert isinstance(absent, kind)
+        assert read(msgspec.json.encode(needed | nulls), capabilities) == absent
+    for field in needed.keys() - {"type"}:
+        assert refusal(MAKAI, **needed | {field: None}) == ("BAD_ARGUMENT", field)
+    assert refusal(MAKAI, **needed, colour=None) == ("BAD_ARGUMENT", "colour")
+
+
+def test_a_hello_and_a_snapshot_with_nulls_are_those_without_them() -> None:
+    client = Room().connect()
+
+    assert types(client.say("hello", v="1.0.0", client_capabilities=None, session_id=None)) == [
+        "accepted",
+        "welcome",
+        "snapshot",
+    ]
+    assert types(client.say("get_snapshot", include_transcript_window=None)) == ["accepted", "snapshot"]
+    assert types(client.say("send", text="go", images=None, delivery=None)) == [
+        "accepted",
+        "run_status starting",
+        "user_text",
+    ]
 
 
 @pytest.mark.req("MC-ENV-001")
@@ -137,7 +182,7 @@ def test_a_resume_may_bring_the_capability_it_needs(room: Room) -> None:
     heard = client.say("resume", session_id=SESSION, last_seen_event_id=0, client_capabilities=list(BOTH))
 
     assert types(heard) == ["accepted", "welcome", "session_details"]
-    assert client.connection.capabilities == Capabilities(streaming=True, makai=True)
+    assert client.connection.capabilities == NamedCapabilities(streaming=True, makai=True)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +219,11 @@ def test_commands_become_those_of_the_engine() -> None:
     assert asked(type="abort", run_id="r") == engine.Abort(now=0, run_id="r", by="web")
     assert asked(type="set_mode", mode="plan") == engine.SetMode(now=0, mode="plan")
     assert asked(type="set_model", model_ref="m") == engine.SetModel(now=0, model_ref="m")
+    assert asked(type="set_agent", agent="claude") == engine.SetHarness(now=0, harness="claude-code")
     assert asked(type="set_title", title="t") == engine.SetTitle(now=0, title="t")
+    assert asked(type="undo", to=7, plan_id="p") == engine.RestoreFiles(now=0, to=7, plan_id="p")
+    assert asked(type="redo", count=2) == engine.RestoreFiles(now=0, direction="redo", count=2)
+    assert asked(type="withdraw", input_id="other") == engine.WithdrawInput(now=0, input_id="other")
     assert asked(type="compact") == engine.Compact(now=0, input_id="i")
 
 

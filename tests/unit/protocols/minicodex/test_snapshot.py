@@ -9,12 +9,22 @@ import pytest
 from support.minicodex import ANY_FRAME, BOTH, JSON, Room, events_of, of, types
 from support.session_trials import Trial
 
-from makai.core.session_events import AssistantTextDelta, ReasoningDelta, TurnEnded, TurnStarted, UsageReported
+from makai.core.session_events import (
+    AssistantTextDelta,
+    Reasoning,
+    ReasoningDelta,
+    RunFinished,
+    ToolCalled,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages
 from makai.protocols.minicodex.pages import TranscriptReader
 from makai.protocols.minicodex.view import page
-from makai.sessions.commands import SetTitle
+from makai.sessions.commands import Abort, SetTitle
+from makai.sessions.open_texts import OpenTexts
 
 
 def talk(trial: Trial, *texts: str) -> None:
@@ -29,12 +39,20 @@ def snapshot(room: Room, *capabilities: str, **fields: Any) -> JSON:
 
 @pytest.mark.req("MC-EVT-002", "MC-EVT-006")
 def test_a_document_snapshot_lists_items_without_common_fields(room: Room) -> None:
-    talk(room.trial, "hi")
+    room.trial.send("hi")
+    room.trial.report(TurnStarted(turn=1), Reasoning(content_index=0, text="A greeting"))
+    room.trial.report(ToolCalled(call_id="c1", name="shell", arguments_json='{"command":"date"}', content_index=1))
+    room.trial.report(TurnEnded(turn=1, stop_reason="tool_use"))
+    room.trial.run_tool("c1")
+    room.trial.answer("You said hi.", turn=2)
 
     shown = snapshot(room)
 
-    assert shown["transcript"] == [
+    assert [item["type"] for item in shown["transcript"] if "output" in item] == ["function_call_output"]
+    assert [item for item in shown["transcript"] if "output" not in item] == [
         {"type": "user_text", "text": "hi"},
+        {"type": "reasoning", "text": "A greeting"},
+        {"type": "tool_call", "name": "shell", "args": {"command": "date"}, "call_id": "c1"},
         {"type": "assistant_text", "text": "You said hi."},
     ]
     assert shown["run_state"]["status"] == "finished"
@@ -100,6 +118,44 @@ def test_a_text_that_broke_off_stays_in_the_transcript(room: Room, is_opened_ane
         ("Onc", True),
         ("Once.", None),
     ]
+
+
+@pytest.mark.parametrize("is_opened_anew", [False, True])
+def test_all_clients_see_the_text_of_an_aborted_answer(room: Room, is_opened_anew: bool) -> None:
+    room.trial.report(
+        TurnStarted(turn=1),
+        ReasoningDelta(content_index=0, delta="Hm"),
+        AssistantTextDelta(content_index=1, delta="Onc"),
+        AssistantTextDelta(content_index=1, delta="e upon"),
+    )
+    room.trial.do(Abort(now=1))
+    room.trial.report(RunFinished(stop_reason="aborted"))
+    room.publish()
+    if is_opened_anew:
+        room.view = room.opened_view()
+
+    for others in ((), ("streaming",)):
+        assert snapshot(room, *others)["transcript"][1:] == [{"type": "assistant_text", "text": "Once upon"}]
+    texts = [item for item in snapshot(room, *BOTH)["transcript"] if item["type"] in ("reasoning", "assistant_text")]
+    assert [(item["text"], item["whole"], item["broken_off"]) for item in texts] == [
+        ("Hm", False, True),
+        ("Once upon", False, True),
+    ]
+
+
+@pytest.mark.parametrize("is_opened_anew", [False, True])
+def test_the_words_of_an_aborted_answer_are_read_from_a_log_that_has_only_deltas(
+    room: Room, is_opened_anew: bool
+) -> None:
+    room.trial.report(TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Onc"))
+    room.trial.open_texts = OpenTexts()
+    room.trial.do(Abort(now=1))
+    room.trial.restart()
+    room.publish()
+    if is_opened_anew:
+        room.view = room.opened_view()
+
+    assert [(item["text"], item["broken_off"]) for item in snapshot(room, *BOTH)["transcript"][1:2]] == [("Onc", True)]
 
 
 def test_details_follow_the_welcome_of_clients_with_makai(room: Room) -> None:

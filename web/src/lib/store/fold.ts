@@ -5,6 +5,7 @@ import type {
   AssistantTextItem,
   ErrorFrame,
   FunctionCallOutputItem,
+  Notice,
   ReasoningItem,
   RunState,
   ServerMessage,
@@ -102,14 +103,22 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
         progress: (tool.progress + frame.text).slice(-MAX_PROGRESS),
       }));
     case "input_accepted": {
-      const { input_id, text, delivery, client_msg_id } = frame;
-      const waiting = { input_id, text, delivery, ...(client_msg_id === undefined ? {} : { client_msg_id }) };
+      const { input_id, text, delivery, client_msg_id, images } = frame;
+      const waiting = {
+        ...{ input_id, text, delivery },
+        ...(client_msg_id === undefined ? {} : { client_msg_id }),
+        ...(images === undefined ? {} : { images }),
+      };
       return { ...view, waiting: [...view.waiting, waiting], taken: withTaken(view, client_msg_id) };
     }
+    case "input_withdrawn":
+      return { ...view, waiting: view.waiting.filter((one) => one.input_id !== frame.input_id) };
     case "title_changed":
       return { ...view, title: frame.title };
     case "model_changed":
       return { ...view, modelRef: frame.model_ref };
+    case "agent_changed":
+      return { ...view, harness: frame.harness, modelRef: frame.model_ref };
     case "mode_changed":
       return { ...view, mode: frame.mode };
     case "terms_changed":
@@ -179,6 +188,7 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
         deadline: item.deadline ?? null,
         grant: item.grant ?? "",
         grants: item.grants ?? [],
+        agentWider: item.agent_wider ?? "",
         confinement: item.confinement ?? {},
       };
       const others = view.approvals.filter((one) => one.callId !== callId);
@@ -192,7 +202,7 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
     case "plan":
       return withPlan(view, { ...base(item), kind: "plan", entries: item.entries });
     case "notice":
-      return added(view, notice(item, item.level, item.code, item.message));
+      return withNotice(view, item);
     case "compacted":
       return added(view, { ...base(item), kind: "compacted", summary: item.summary });
     case "error":
@@ -264,6 +274,7 @@ function withRun(view: SessionView, state: RunState): SessionView {
       deadline: null,
       grant: "",
       grants: [],
+      agentWider: "",
       confinement: {},
       eventId: 0,
     }));
@@ -295,6 +306,7 @@ function ended(view: SessionView, how: (item: Item) => Item): SessionView {
 }
 
 function closedText(item: Item): Item {
+  if (item.kind === "notice" && item.until !== null) return { ...item, until: null };
   return (item.kind === "text" || item.kind === "reasoning") && item.streaming ? { ...item, streaming: false } : item;
 }
 
@@ -302,7 +314,7 @@ function closedText(item: Item): Item {
 function brokenText(item: Item): Item {
   return (item.kind === "text" || item.kind === "reasoning") && item.streaming
     ? { ...item, streaming: false, brokenOff: true }
-    : item;
+    : closedText(item);
 }
 
 function withUserText(view: SessionView, item: UserTextItem): SessionView {
@@ -418,8 +430,17 @@ function withError(view: SessionView, frame: ErrorFrame): SessionView {
   return added(view, { ...notice(frame, aborted ? "info" : "error", frame.code, message), hint });
 }
 
+function withNotice(view: SessionView, frame: Notice): SessionView {
+  const { notice_id: noticeId = "", wait_ms: waitMs } = frame;
+  const until = waitMs === undefined ? null : Date.parse(frame.ts ?? "") + waitMs;
+  const item = { ...notice(frame, frame.level, frame.code, frame.message), noticeId, until };
+  const fits = (one: Item): one is NoticeItem => one.kind === "notice" && one.noticeId === noticeId;
+  const earlier = noticeId ? findLast(view.chunks, fits, 200) : null;
+  return earlier ? { ...view, chunks: replace(view.chunks, { ...item, key: earlier.key }) } : added(view, item);
+}
+
 function notice(stamp: Stamp, level: NoticeItem["level"], code: string, message: string): NoticeItem {
-  return { ...base(stamp), kind: "notice", level, code, message, hint: null };
+  return { ...base(stamp), kind: "notice", level, code, message, hint: null, noticeId: "", until: null };
 }
 
 function added(view: SessionView, item: Item): SessionView {

@@ -66,6 +66,10 @@ export interface NoticeItem extends Base {
   code: string;
   message: string;
   hint: string | null;
+  /** The notice of the same id that comes later takes its place. */
+  noticeId: string;
+  /** When the wait that it is about ends, in milliseconds; null when nothing is waited for. */
+  until: number | null;
 }
 
 export interface CompactedItem extends Base {
@@ -88,6 +92,8 @@ export interface Approval {
   grant: string;
   /** The rules that a wider scope may choose from, the narrowest first. */
   grants: OfferedGrant[];
+  /** What another agent calls its own wider permission; empty when it offers none. */
+  agentWider: string;
   /** What the call is given beyond the session's sandbox when it is approved. */
   confinement: Confinement;
   eventId: number;

@@ -1,0 +1,1 @@
+"""Amp, driven by the lines of JSON that its own program writes."""
