@@ -2,13 +2,15 @@
 
 A caller may stop waiting for a line: a login may end in the browser while its question is still on the screen. Reading
 therefore happens in a daemon thread that is never joined, past Python's own buffer: a thread that holds that buffer's
-lock would abort the interpreter when it exits.
+lock would abort the interpreter when it exits. The thread waits until there is input and takes none after its caller
+stopped waiting: what is typed then belongs to the next reader of the terminal, such as the chat.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +31,7 @@ class LineReader:
         self._descriptor = descriptor
         self._unused = b""
         self._ended = False
-        self._reading = False
+        self._wait: _InputWait | None = None
         self._news = asyncio.Event()
 
     async def next(
@@ -41,14 +43,21 @@ class LineReader:
         with _terminal_settings(self._descriptor, hidden=hidden, escape=escape):
             if prompt is not None:
                 prompt()
-            while b"\n" not in self._unused and not self._ended:
-                if len(self._unused) > MAX_LINE:
-                    raise InvalidRequest(f"A line on standard input is longer than {MAX_LINE} bytes.")
-                self._news.clear()
-                self._read_more()
-                await self._news.wait()
-                if escape and self.is_terminal and self._unused.endswith(b"\x1b") and await self._is_escape_key():
-                    return ESCAPE
+            try:
+                return await self._line(escape=escape)
+            finally:
+                if self._wait is not None:
+                    self._wait.end()
+
+    async def _line(self, *, escape: bool) -> str | None:
+        while b"\n" not in self._unused and not self._ended:
+            if len(self._unused) > MAX_LINE:
+                raise InvalidRequest(f"A line on standard input is longer than {MAX_LINE} bytes.")
+            self._news.clear()
+            self._wait = _InputWait(self._descriptor, self._take)
+            await self._news.wait()
+            if escape and self.is_terminal and self._unused.endswith(b"\x1b") and await self._is_escape_key():
+                return ESCAPE
         line, end, self._unused = self._unused.partition(b"\n")
         return line.decode("utf-8", "replace").removesuffix("\r") if line or end else None
 
@@ -70,27 +79,47 @@ class LineReader:
         self._unused = self._unused + rest if rest else b""
         return not rest
 
-    def _read_more(self) -> None:
-        if self._reading:
-            return  # the thread of an earlier wait is still reading
-        self._reading = True
-        loop = asyncio.get_running_loop()
-
-        def read() -> None:
-            try:
-                data = os.read(self._descriptor, MAX_LINE)
-            except OSError:  # closed, or the terminal is gone
-                data = b""
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._take, data)
-
-        threading.Thread(target=read, name="makai-typed-lines", daemon=True).start()
-
     def _take(self, data: bytes) -> None:
-        self._reading = False
         self._ended = not data
         self._unused += data
         self._news.set()
+
+
+class _InputWait:
+    """Waits in a thread of its own for one piece of input, and delivers it in the event loop: empty at the end. After
+    `end` it leaves what is typed to others."""
+
+    def __init__(self, descriptor: int, deliver: Callable[[bytes], None]) -> None:
+        self._descriptor = descriptor
+        self._deliver = deliver
+        self._loop = asyncio.get_running_loop()
+        self._is_over = False
+        self._woken, self._waker = os.pipe()
+        threading.Thread(target=self._read, name="makai-typed-lines", daemon=True).start()
+
+    def end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            os.close(self._waker)
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        poll.register(self._woken, 0)  # that its other end was closed is always reported
+        poll.poll()
+        os.close(self._woken)
+        if self._is_over:
+            return
+        try:
+            data = os.read(self._descriptor, MAX_LINE)
+        except OSError:  # closed, or the terminal is gone
+            data = b""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._done, data)
+
+    def _done(self, data: bytes) -> None:
+        self.end()
+        self._deliver(data)
 
 
 @contextmanager

@@ -43,6 +43,19 @@ async def test_a_wait_that_was_given_up_loses_nothing(pipe: tuple[int, int]) -> 
     assert [await lines.next(), await lines.next()] == ["late", "later"]
 
 
+async def test_what_is_typed_after_a_wait_was_given_up_is_left_to_the_next_reader_of_the_terminal(
+    pipe: tuple[int, int],
+) -> None:
+    for _ in range(50):
+        waiting = asyncio.ensure_future(LineReader(pipe[0]).next())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+        os.write(pipe[1], b"for the chat\n")
+        assert await LineReader(pipe[0]).next() == "for the chat"
+
+
 async def test_a_line_without_end_is_refused(pipe: tuple[int, int]) -> None:
     lines = LineReader(pipe[0])
     os.set_blocking(pipe[1], False)
