@@ -360,6 +360,16 @@ async def test_resume_refuses_what_cannot_be_resumed(lab: Lab) -> None:
 
 
 @pytest.mark.req("DM-PROV-007")
+@pytest.mark.parametrize("session_id", ["../x", "/etc/passwd", "a/../b", "..\\x", "-p", "a\0b", "a\nb", "x" * 1025])
+async def test_an_id_that_an_agent_could_take_for_a_file_or_an_option_starts_nothing(lab: Lab, session_id: str) -> None:
+    harness, spawned = lab.open(f"acp:{sys.executable} {AGENT}"), list[int]()
+    with pytest.raises(SessionNotFound, match="cannot be the id of a session"):
+        await harness.resume(session_id, lab.spec(on_process_spawned=spawned.append))
+
+    assert (spawned, harness._sessions) == ([], None)
+
+
+@pytest.mark.req("DM-PROV-007")
 async def test_resume_refuses_a_session_that_has_ended_for_good(lab: Lab) -> None:
     harness = lab.open("native", keep=True)
     ended = await harness.spawn(lab.spec(model="scripted/scenario"))

@@ -279,6 +279,29 @@ def test_an_mcp_server_that_cannot_be_started_is_refused(servers: list[dict[str,
         planned(DECLARATIONS["claude-code"], mcp_servers=configs)
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"max_turns": 0}, "max_turns is 0."),
+        ({"max_turns": -1}, "max_turns is -1."),
+        ({"env": {"A=B": "c"}}, "'A=B' cannot be the name of an environment variable."),
+        ({"env": {"A\0B": "c"}}, "'A\\x00B' cannot be the name of an environment variable."),
+        ({"env": {"": "c"}}, "'' cannot be the name of an environment variable."),
+        ({"env": {"A": "s3cret\0"}}, "The value of the environment variable A holds a NUL character."),
+        ({"endpoint": EndpointBinding(env={"A=B": "c"})}, "'A=B' cannot be the name of an environment variable."),
+        (
+            {"mcp_servers": (MCPServerConfig(name="a", command="c", env={"A=B": "c"}),)},
+            "'A=B' cannot be the name of an environment variable.",
+        ),
+    ],
+)
+def test_what_no_process_can_be_started_with_is_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        planned(DECLARATIONS["claude-code"], **fields)
+
+    assert refused.value.message == problem
+
+
 @pytest.mark.req("DM-ENDP-010", "DM-SPEC-011", "DM-SPEC-002")
 async def test_variables_of_a_spec_reach_the_process_and_no_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ import msgspec
 from makai.catalog.model_ref import ref_of
 from makai.client.harness.handle import SessionHandle
 from makai.client.harness.one_shot import complete_with_models
-from makai.client.harness.plan import SpawnPlan, plan
+from makai.client.harness.plan import SpawnPlan, check_session_id, plan
 from makai.core.errors import (
     ChannelClosed,
     InvalidRequest,
@@ -158,8 +158,7 @@ class MakaiHarness:
         """Continue the session that an earlier `init` named. `SessionNotFound` when the agent does not know it."""
         if not is_supported(self.capabilities, "session_resume"):
             raise Unsupported(f"{self.capabilities.human_label} cannot resume sessions (session_resume).")
-        if not session_id:
-            raise SessionNotFound("There is no session without an id.")
+        check_session_id(session_id)
         if self._harness_id == NATIVE:
             return await self._resume_native(session_id, spec)
         planned = self._plan(spec, resumed=session_id)

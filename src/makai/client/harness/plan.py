@@ -6,6 +6,7 @@ Every field of a spec is honoured or reported as ignored, as `harness.manifests`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from makai.catalog.vendor_table import builtin_vendors
 from makai.client.harness.policy import PermissionPolicy
 from makai.core import session_events as ev
-from makai.core.errors import EndpointError, InvalidRequest
+from makai.core.errors import EndpointError, InvalidRequest, SessionNotFound
 from makai.core.request import StreamOptions
 from makai.harness.acp.known_agents import known_agents
 from makai.harness.contract.endpoint import EndpointBinding
@@ -26,6 +27,7 @@ from makai.sessions.requests import CreateSession
 
 SETTING_IGNORED: Final = "setting_ignored"
 CAPABILITY_MISMATCH: Final = "capability_mismatch"
+MAX_SESSION_ID: Final = 1024
 _UNSET: Final = Spec(prompt="")
 _BASE_URLS: Final = {"claude-code": "ANTHROPIC_BASE_URL", "gemini": "GOOGLE_GEMINI_BASE_URL"}
 """The variable in which a harness takes the address of its model API."""
@@ -60,6 +62,9 @@ def plan(declared: HarnessDeclaration, harness_id: str, spec: Spec, cwd: str, *,
     is_native = harness_id == NATIVE
     wanted, notices = _honoured(declared, spec)
     environ = {**wanted.env, **_endpoint_variables(declared, wanted.endpoint, is_native)}
+    _check_variables(environ)
+    if wanted.max_turns is not None and wanted.max_turns < 1:
+        raise InvalidRequest(f"max_turns is {wanted.max_turns}.", hint="Allow one turn at least, or leave it out.")
     options = {**_endpoint_options(declared, wanted.endpoint), **wanted.provider_config}
     policy = PermissionPolicy.of(msgspec.structs.replace(wanted, disallowed_tools=spec.disallowed_tools), cwd)
     servers = wanted.mcp_servers
@@ -212,6 +217,24 @@ def _check_servers(servers: tuple[MCPServerConfig, ...]) -> None:
         if not (server.url if server.transport == "http" else server.command):
             missing = "url" if server.transport == "http" else "command"
             raise InvalidRequest(f"The MCP server {server.name!r} has no {missing}.")
+        _check_variables(server.env)
+
+
+def _check_variables(variables: Mapping[str, str]) -> None:
+    """`InvalidRequest` for variables that no process can have: `A=B` would become A, with a value that begins with B.
+    The message has no value, which may be a secret."""
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name:
+            raise InvalidRequest(f"{name!r} cannot be the name of an environment variable.")
+        if "\0" in value:
+            raise InvalidRequest(f"The value of the environment variable {name} holds a NUL character.")
+
+
+def check_session_id(session_id: str) -> None:
+    """`SessionNotFound` for an id that no agent gives and that could mean a file or an option to the agent."""
+    is_path = bool({"", ".", ".."} & set(session_id.replace("\\", "/").split("/")))
+    if is_path or session_id.startswith("-") or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
+        raise SessionNotFound(f"{session_id[:100]!r} cannot be the id of a session.")
 
 
 def _named_server(server: MCPServerConfig) -> ev.McpServer:
