@@ -7,7 +7,7 @@ The flags are written once: the manifest and the honoured fields are derived fro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ from makai.harness.contract.capabilities import Capabilities
 from makai.harness.contract.endpoint import (
     HarnessCaps,
     HarnessManifest,
+    ProviderName,
     ServingHost,
     StreamingTransport,
     TransportKind,
@@ -251,6 +252,14 @@ def harness_declaration(harness: str) -> HarnessDeclaration:
     if (row := _NAMES.get(harness)) is None:
         raise NoProvider(f"There is no harness {harness!r}.", hint=f"Use one of: {', '.join(DECLARATIONS)}.")
     return row
+
+
+def provider_name_of(harness: str) -> str:
+    """The name by which results of a harness name their provider, such as "claude" for "claude-code" (DM-PROV-014).
+    A harness that has no such name keeps its own."""
+    row = _NAMES.get(harness)
+    names = (harness,) if row is None else (row.name, *row.aliases)
+    return next((name for name in names if name in get_args(ProviderName)), names[0])
 
 
 def harness_manifests() -> tuple[HarnessManifest, ...]:

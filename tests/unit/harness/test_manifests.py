@@ -25,7 +25,7 @@ from makai.harness import (
     ignored_fields,
 )
 from makai.harness.acp.known_agents import LaunchSetting, known_agents
-from makai.harness.manifests import DECLARATIONS, HarnessDeclaration
+from makai.harness.manifests import DECLARATIONS, HarnessDeclaration, provider_name_of
 from makai.harness.registry import DRIVERS, NATIVE, harness_id_of
 
 NAMES = sorted(DECLARATIONS)
@@ -97,6 +97,23 @@ def test_the_flags_of_a_manifest_are_those_of_the_capabilities(name: str) -> Non
     assert len(SHARED) == 8
     assert {flag: getattr(caps, flag) for flag in SHARED} == {
         flag: getattr(declaration.capabilities, flag) for flag in SHARED
+    }
+
+
+@pytest.mark.req("DM-PROV-014", "DM-RES-001")
+def test_results_name_their_provider_as_the_contract_does() -> None:
+    assert {name: provider_name_of(name) for name in (*DECLARATIONS, "native", "claude", "acp:my-agent --x")} == {
+        "amp": "amp",
+        "antigravity": "agy-cli",
+        "claude-code": "claude",
+        "codex": "codex",
+        "gemini": "gemini",
+        "opencode": "opencode",
+        "raw": "raw",
+        "stub": "stub",
+        "native": "raw",
+        "claude": "claude",
+        "acp:my-agent --x": "acp:my-agent --x",
     }
 
 

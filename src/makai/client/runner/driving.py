@@ -23,6 +23,7 @@ from makai.harness.contract.events import (
 )
 from makai.harness.contract.interfaces import STOP_GRACE_S, Handle
 from makai.harness.contract.result import Result
+from makai.harness.manifests import provider_name_of
 
 STOP_DEADLINE_S: Final = 2 * STOP_GRACE_S
 
@@ -138,11 +139,11 @@ class SessionDriver:
         )
 
 
-def result_of(driven: Driven, provider_name: str, *, max_usd: float | None = None, spent_usd: float = 0.0) -> Result:
+def result_of(driven: Driven, harness: str, *, max_usd: float | None = None, spent_usd: float = 0.0) -> Result:
     """The result of a session, without what the worktree tells about it (DM-RES-004)."""
     result = Result(
         status="completed",
-        provider_name=provider_name,
+        provider_name=provider_name_of(harness),
         provider_session_id=driven.session_id,
         pull_request_url=driven.markers.pull_request_url,
         summary=driven.markers.summary,

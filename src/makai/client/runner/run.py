@@ -28,6 +28,7 @@ from makai.harness.contract.events import Event, SystemEvent
 from makai.harness.contract.interfaces import Handle, Harness
 from makai.harness.contract.result import BackstopReport, QualityReport, Result
 from makai.harness.contract.spec import Spec
+from makai.harness.manifests import provider_name_of
 
 DEFAULT_TIMEOUT_S: Final = 2 * 60 * 60.0
 MAX_TITLE_CHARS: Final = 72
@@ -89,7 +90,10 @@ async def run_in_worktree(
             )
     except AgentFailed as error:
         return Result(
-            status="failed", provider_name=harness.name, failure_mode="worktree-provision", error=error.message
+            status="failed",
+            provider_name=provider_name_of(harness.name),
+            failure_mode="worktree-provision",
+            error=error.message,
         )
     state = WorktreeRunState(
         run_id=place.run_id,

@@ -14,6 +14,7 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.harness.contract.endpoint import Unset
 from makai.harness.contract.result import Result
 from makai.harness.contract.spec import EffortLevel
+from makai.harness.manifests import provider_name_of
 
 MAX_TASKS: Final = 200
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -101,15 +102,16 @@ async def run_side_by_side(
     room = asyncio.Semaphore(at_once)
 
     async def carry_out(task: RunTask) -> tuple[str, Result]:
+        provider = provider_name_of(task.harness)
         async with room:
             if stop.is_set():
-                result = Result(status="stopped", provider_name=task.harness, failure_mode="operator-cancelled")
+                result = Result(status="stopped", provider_name=provider, failure_mode="operator-cancelled")
             else:
                 try:
                     result = await start(task)
                 except MakaiError as error:
                     result = Result(
-                        status="failed", provider_name=task.harness, failure_mode="spawn-failed", error=str(error)
+                        status="failed", provider_name=provider, failure_mode="spawn-failed", error=str(error)
                     )
         done(task, result)
         return task.name, result

@@ -223,6 +223,19 @@ async def test_settings_for_the_provider_reach_it_unchanged(repository: Path) ->
     assert [msgspec.structs.replace(seen, cwd=spec.cwd) for seen in harness.specs] == [spec, spec]
 
 
+@pytest.mark.req("DM-RES-001", "DM-PROV-014")
+async def test_a_result_and_a_failed_worktree_name_the_provider_of_the_contract(repository: Path) -> None:
+    (repository.parent / "repo.worktrees").write_text("in the way", encoding="utf-8")
+    harness = FakeHarness([INIT, DONE], name="antigravity")
+    spec = Spec(prompt="do", cwd=str(repository))
+    results = [await run_in_folder(harness, spec, PLAIN), await run_in_worktree(harness, spec, PLAIN)]
+
+    assert [(result.status, result.provider_name) for result in results] == [
+        ("completed", "agy-cli"),
+        ("failed", "agy-cli"),
+    ]
+
+
 @pytest.mark.req("DM-RES-004")
 async def test_the_backstop_commits_what_was_left_and_pushes_when_asked(repository: Path, tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet", "--bare", "remote.git")

@@ -100,10 +100,11 @@ async def test_tasks_that_did_not_begin_are_stopped_with_the_others() -> None:
         stop.set()
         return OK
 
-    tasks = [RunTask(name=str(number), prompt="x") for number in range(3)]
+    tasks = [RunTask(name=str(number), prompt="x", harness="claude-code") for number in range(3)]
     results = await run_side_by_side(tasks, start, at_once=1, stop=stop, done=lambda *_: None)
 
-    assert [result.status for result in results.values()] == ["completed", "stopped", "stopped"]
+    stopped = Result(status="stopped", provider_name="claude", failure_mode="operator-cancelled")
+    assert results == {"0": OK, "1": stopped, "2": stopped}
 
 
 async def test_five_worktrees_of_one_repository_at_the_same_time(tmp_path: Path) -> None:
