@@ -56,6 +56,8 @@ class HarnessDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     transport: TransportKind
     stream: StreamingTransport
     native_json_mode: bool = False
+    one_shot: bool = True
+    """Whether it can complete a request. An agent that acts without asking cannot: nothing would deny its calls."""
     honours: frozenset[str] = frozenset()
     """Fields of a spec that it honours beside the prompt, the folder and those that a capability stands for."""
 
@@ -66,7 +68,7 @@ class HarnessDeclaration(msgspec.Struct, frozen=True, kw_only=True):
             human_label=self.capabilities.human_label,
             caps=HarnessCaps(
                 **flags,
-                supports_one_shot=True,
+                supports_one_shot=self.one_shot,
                 native_json_mode=self.native_json_mode,
                 streaming_transport=self.stream,
                 drives=self.drives,
@@ -183,6 +185,7 @@ _ANTIGRAVITY: Final = HarnessDeclaration(
     hosts=("oauth-cli",),
     transport="pty",
     stream="none",
+    one_shot=False,
     honours=_CHILD_PROCESS,
 )
 _RAW: Final = HarnessDeclaration(

@@ -24,6 +24,7 @@ FLAGS: Final = {
     "allowedToolsList": "the list of allowed tools is honoured",
     "subagents": "events of sub-agents are reported",
     "reasoningEffort": "the effort level is honoured",
+    "oneShot": "a request can be completed without a session (`makai complete`)",
     "nativeJsonMode": "a response schema is enforced, not only asked for",
 }
 

@@ -20,7 +20,7 @@ import makai
 from makai.client.harness.one_shot import complete_once
 from makai.client.harness.opening import MakaiHarness, open_harness
 from makai.client.harness.structured import AnswerSchema
-from makai.core.errors import AgentFailed, AuthRequired, InvalidRequest
+from makai.core.errors import AgentFailed, AuthRequired, InvalidRequest, Unsupported
 from makai.harness.contract import events as out
 from makai.harness.contract.capabilities import Capabilities
 from makai.harness.contract.endpoint import EndpointBinding
@@ -144,6 +144,19 @@ async def test_a_session_that_fails_raises_and_is_stopped(script: Sequence[out.E
         await complete_once(harness, request())
 
     assert harness.handles[0].stops == 1
+
+
+async def test_an_agent_that_acts_without_asking_completes_nothing_and_is_not_started(tmp_path: Path) -> None:
+    """Its program was run with all permissions, on words that the caller may not have written."""
+    program = tmp_path / "agy"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\necho Hi\n", encoding="utf-8")
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MAKAI_HOME": str(tmp_path / "home")}
+
+    with pytest.raises(Unsupported, match="Antigravity acts without asking"):
+        await makai.complete("antigravity", "Say hi", environ=environ)
+
+    assert not (tmp_path / "started").exists()
 
 
 async def test_an_agent_that_wants_a_login_says_so_by_its_kind_of_error() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from makai.aio.cancellation import finish_cleanup
 from makai.client.harness.structured import AnswerSchema, FoundValue, prompt_of
 from makai.core.content import Text
-from makai.core.errors import AgentFailed, AuthRequired
+from makai.core.errors import AgentFailed, AuthRequired, Unsupported
 from makai.core.messages import AssistantMessage, Message, UserMessage
 from makai.core.request import Context, StreamOptions
 from makai.harness.contract.endpoint import TransportKind
@@ -32,7 +32,14 @@ async def complete_once(harness: Harness, request: OneShotRequest) -> OneShotRes
 
 async def spawn_complete(harness: Harness, request: OneShotRequest) -> OneShotResult:
     """Spawn a session in an empty folder, in which every question of the agent is denied, and return at its terminal
-    event (DM-ONE-008). The session is stopped on every path, also when the caller is cancelled (DM-ONE-011)."""
+    event (DM-ONE-008). The session is stopped on every path, also when the caller is cancelled (DM-ONE-011).
+    `Unsupported` for a harness that declares that it completes nothing."""
+    caps = harness.manifest().caps if isinstance(harness, HarnessProvider) else None
+    if caps is not None and not caps.supports_one_shot:
+        raise Unsupported(
+            f"{harness.capabilities.human_label} acts without asking, so it completes no requests (oneShot).",
+            hint="Use another agent or a model; a task that may act is `makai harness run`.",
+        )
     schema = None if request.response_schema is None else AnswerSchema(request.response_schema)
     with tempfile.TemporaryDirectory(prefix="makai-complete-") as folder:
         spec = Spec(
@@ -53,8 +60,7 @@ async def spawn_complete(harness: Harness, request: OneShotRequest) -> OneShotRe
             texts, cost = await _answer(handle)
         finally:
             await finish_cleanup(handle.stop(), STOP_S, "stopping a completion")
-    transport = harness.manifest().caps.transport if isinstance(harness, HarnessProvider) else None
-    return result_of(request, texts, schema, cost, transport)
+    return result_of(request, texts, schema, cost, None if caps is None else caps.transport)
 
 
 async def _answer(handle: Handle) -> tuple[list[str], CostData | None]:
