@@ -86,7 +86,8 @@ class HarnessEvents:
                 return [] if self._named_by_agent else self._begin(self._session_id)
             case ev.RunFinished() as end:
                 self._usage += end.usage
-                self._turns += end.turns
+                # A prompt that was answered is one turn at least, also of an agent that does not count them.
+                self._turns += end.turns or int(self._named_by_agent and end.stop_reason != "aborted")
                 if self._waiting and end.stop_reason != "aborted":
                     return []  # the next run answers them
                 return self._end(self._result(end.stop_reason))

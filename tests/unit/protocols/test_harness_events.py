@@ -66,7 +66,7 @@ def test_a_run_is_told_by_init_texts_calls_and_one_result() -> None:
         out.ResultEvent(
             success=True,
             message="Done",
-            cost=out.CostData(input_tokens=9, output_tokens=3, cached_input_tokens=5, total_cost_usd=0.25),
+            cost=out.CostData(input_tokens=9, output_tokens=3, cached_input_tokens=5, total_cost_usd=0.25, num_turns=1),
         ),
     ]
 
@@ -127,7 +127,9 @@ def test_the_turns_of_an_agent_are_as_many_as_it_says() -> None:
                 ev.Notice(level="warning", code="limit_usd", message="Too much."),
                 ev.RunFinished(stop_reason="max_turns"),
             ],
-            out.ResultEvent(success=False, errors=("Too much.",), error_subtype="error_max_usd", cost=out.CostData()),
+            out.ResultEvent(
+                success=False, errors=("Too much.",), error_subtype="error_max_usd", cost=out.CostData(num_turns=1)
+            ),
         ),
     ],
 )
@@ -149,7 +151,7 @@ def test_a_result_waits_for_inputs_that_the_next_run_answers() -> None:
         ev.RunFinished(stop_reason="end_turn", usage=used),
     )
 
-    cost = out.CostData(input_tokens=2, output_tokens=2)
+    cost = out.CostData(input_tokens=2, output_tokens=2, num_turns=2)
     assert [event.kind for event in events] == ["init", "assistant_text", "result"]
     assert events[-1] == out.ResultEvent(success=True, message="More.", cost=cost)
 
@@ -164,7 +166,7 @@ def test_a_result_does_not_wait_for_an_input_that_was_taken_back() -> None:
         ev.RunFinished(stop_reason="end_turn"),
     )
 
-    assert events[-1] == out.ResultEvent(success=True, message="Done.", cost=out.CostData())
+    assert events[-1] == out.ResultEvent(success=True, message="Done.", cost=out.CostData(num_turns=1))
 
 
 _ids = st.sampled_from(["c1", "c2", ""])

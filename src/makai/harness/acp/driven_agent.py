@@ -84,7 +84,7 @@ class DrivenAgent:
         self.last_title = ""
         """The title that was logged last by a run."""
         self.cost_usd = 0.0
-        """Of the agent's session up to the last run."""
+        """Of the agent's session before its next run, as the agent counts it."""
         self.logged: ev.AgentSession | None = None
         """What was logged last about its session."""
         self._session_id: str | None = None
@@ -233,6 +233,8 @@ class DrivenAgent:
         """Take what is about the session rather than a run; whether `choices.fact` has changed."""
         if isinstance(update, updates.SessionInfoUpdate):
             self.title = update.title if isinstance(update.title, str) else self.title
+        if isinstance(update, updates.UsageUpdate) and self.logged is None:  # of a session that was found again
+            self.cost_usd = self.cost_usd if update.usd is None else update.usd
         return self.choices is not None and self.choices.apply(update)
 
     async def room(self) -> None:

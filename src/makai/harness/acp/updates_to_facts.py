@@ -117,10 +117,9 @@ class FactMapper:
             case wire.PlanUpdate(entries=entries):
                 plan = (msgspec.to_builtins(entry) for entry in entries)
                 return [ev.PlanUpdated(entries=msgspec.convert(tuple(plan), tuple[ev.PlanEntry, ...]))]
-            case wire.UsageUpdate(used=used, size=size, cost=cost):
+            case wire.UsageUpdate(used=used, size=size):
                 self.unpriced = str((update.meta or {}).get(UNPRICED, self.unpriced))
-                if cost is not None and cost.currency.upper() == "USD":
-                    self.cost_usd = cost.amount
+                self._note_cost(update.usd)
                 total = self._usage_before + Usage(cost_usd=self.run_cost_usd)
                 return [ev.UsageReported(total=total, context_tokens=used, context_window=size)]
             case wire.NoticeUpdate(severity=severity, title=title, description=description):
@@ -134,12 +133,17 @@ class FactMapper:
             case _:
                 return []  # what was sent, or about the session rather than the run
 
+    def _note_cost(self, usd: float | None) -> None:
+        """An agent that found its session again may count from nothing: its first report is then below what the
+        session had cost, and later ones are not compared with that any more."""
+        if usd is not None:
+            self._cost_before = self._cost_before if usd >= self._cost_before else 0.0
+            self.cost_usd = usd
+
     @property
     def run_cost_usd(self) -> float | None:
-        """What the run has cost so far. An agent that found its session again may count from nothing."""
-        if self.cost_usd is None:
-            return None
-        return self.cost_usd - self._cost_before if self.cost_usd >= self._cost_before else self.cost_usd
+        """What the run has cost so far."""
+        return None if self.cost_usd is None else self.cost_usd - self._cost_before
 
     def call_of(self, tool_call_id: str) -> ReportedCall | None:
         """A call that has not ended, by the agent's id."""

@@ -19,6 +19,7 @@ from makai.core.version import __version__
 from makai.harness.acp.connection import AgentConnection, AgentTransport
 from makai.harness.acp.known_agents import AgentSpec
 from makai.harness.acp.peer import AgentClient, AgentLaunch, StartTransport
+from makai.harness.acp.updates_to_facts import TURNS
 from makai.harness.acp.version_probe import ProbedVersion, probe_version
 from makai.harness.codex import messages
 from makai.harness.codex.approvals import OPTIONS, CodexQuestion, CodexRefusal, question_of
@@ -255,7 +256,9 @@ class CodexPeer:
                 raise await self._without_login(failure_text(failure))
             hint = _HINTS.get(error_name(failure))
             raise AgentFailed(f"{self._title} failed: {failure_text(failure)}", hint=hint)
-        return sessions.PromptResponse(stop_reason=ended.stop_reason, usage=ended.usage)
+        return sessions.PromptResponse(
+            stop_reason=ended.stop_reason, usage=ended.usage, meta={TURNS: ended.model_calls}
+        )
 
     async def _ended(self, turn: asyncio.Future[CodexTurnEnd]) -> CodexTurnEnd:
         """The end of the turn, which is interrupted when the prompt is cancelled."""

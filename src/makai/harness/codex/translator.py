@@ -59,6 +59,7 @@ class CodexTurnEnd(NamedTuple):
     stop_reason: StopReason
     usage: TurnUsage | None
     failure: messages.TurnFailure | None
+    model_calls: int = 0
 
 
 class QuestionOver(NamedTuple):
@@ -102,6 +103,8 @@ class Translator:
         """Text that was reported, by item."""
         self._parents: dict[str, str] = {}
         """The call that started a sub-agent, by the sub-agent's thread."""
+        self._model_calls = 0
+        """Of the session's own thread in this turn. Codex tells the usage after each one."""
         self._totals: dict[str, messages.TokenCounts] = {}
         self._bases: dict[str, messages.TokenCounts] = {}
         self._error: messages.TurnFailure | None = None
@@ -117,6 +120,7 @@ class Translator:
         self.is_active, self.turn_id = True, None
         self._error, self._has_output = None, False
         self._bases = dict(self._totals)
+        self._model_calls = 0
 
     def asks_about(self, call_id: str) -> None:
         """A question about this call is open: it does not run before the answer."""
@@ -153,7 +157,7 @@ class Translator:
         self._said.clear()
         self._asked.clear()
         self._parents.clear()
-        return [*closed, CodexTurnEnd(stop_reason, usage, failure)]
+        return [*closed, CodexTurnEnd(stop_reason, usage, failure, self._model_calls)]
 
     def _is_heard(self, thread_id: str) -> bool:
         """Whether text of this thread is shown: of the session's own thread, and of sub-agents in an open call."""
@@ -295,6 +299,8 @@ class Translator:
         if thread_id not in self._totals and thread_id not in self._bases:
             # The first that is heard of a thread: what came before its newest call belongs to earlier turns.
             self._bases[thread_id] = _minus(usage.total, usage.last)
+        if thread_id == self.thread_id and self._totals.get(thread_id) != usage.total:  # it may be told twice
+            self._model_calls += 1
         self._totals[thread_id] = usage.total
         if thread_id != self.thread_id or not usage.model_context_window:
             return []

@@ -143,6 +143,12 @@ class UsageUpdate(_Update, frozen=True, kw_only=True, tag="usage_update"):
     used: int
     size: int
     cost: Cost | None = None
+    """Of the whole session."""
+
+    @property
+    def usd(self) -> float | None:
+        """The cost, when it is in US dollars."""
+        return self.cost.amount if self.cost is not None and self.cost.currency.upper() == "USD" else None
 
 
 class NoticeUpdate(_Update, frozen=True, kw_only=True, tag="notice"):

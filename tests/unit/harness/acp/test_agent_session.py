@@ -13,6 +13,7 @@ from support.live_sessions import Desk, whole_log
 from makai.core import session_events as ev
 from makai.core.content import Audio, Image, Resource, ResourceLink, SessionPart, Text
 from makai.core.errors import InvalidRequest, SessionRefused
+from makai.core.usage import Usage
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions import commands as cmd
 from makai.sessions.requests import CreateSession, GetState
@@ -61,6 +62,31 @@ async def test_after_a_restart_the_session_is_found_again_and_nothing_is_logged_
     method = "session/load" if "loadSession" in offers else "session/resume"
     assert [name for name, _ in lab.heard] == ["initialize", method, "session/prompt"]
     assert lab.heard_of(method)[0]["sessionId"] == lab.heard_of("session/prompt")[0]["sessionId"]
+
+
+@pytest.mark.parametrize(
+    ("replayed", "reported", "cost"),
+    [
+        ((), (0.6, 0.75), 0.25),  # it counts its session from the beginning, as the protocol says
+        ((), (0.1, 0.75), 0.75),  # it counts what it did since it was started
+        ((0.5,), (0.75,), 0.25),
+        ((2.0,), (2.25,), 0.25),  # the session had cost more than makai knows
+    ],
+)
+async def test_after_a_restart_a_run_costs_what_it_adds(
+    tmp_path: Path, replayed: tuple[float, ...], reported: tuple[float, ...], cost: float
+) -> None:
+    def spent(usd: float) -> dict[str, Any]:
+        return {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": usd, "currency": "USD"}}
+
+    lab = AcpLab(tmp_path, offers={"loadSession": True}, replay=list(map(spent, replayed)))
+    async with lab.session() as (_, client):
+        await client.run(f"update {json.dumps(spent(0.5))}")
+    async with lab.open() as sessions:
+        again = Desk(sessions, client.session_id, client.seen[-1].event_id)
+        await again.run("\n".join(f"update {json.dumps(spent(usd))}" for usd in reported))
+        assert [event.usage for event in again.events(ev.RunFinished)] == [Usage(cost_usd=cost)]
+        assert (await sessions.dispatch(GetState(client.session_id))).usage == Usage(cost_usd=0.5 + cost)
 
 
 @pytest.mark.req("ACP-CLIENT-002")

@@ -216,7 +216,7 @@ def test_usage_is_that_of_the_turn_and_its_sub_agents() -> None:
     once = TurnUsage(
         total_tokens=220, input_tokens=160, output_tokens=20, thought_tokens=6, cached_read_tokens=40
     )  # fmt: skip
-    assert completed(translator) == [CodexTurnEnd("end_turn", once, None)]
+    assert completed(translator) == [CodexTurnEnd("end_turn", once, None, 1)]
     translator.begin()
     told("T", 6)
     told("T", 6)
@@ -224,7 +224,23 @@ def test_usage_is_that_of_the_turn_and_its_sub_agents() -> None:
         "end_turn",
         TurnUsage(total_tokens=110, input_tokens=80, output_tokens=10, thought_tokens=3, cached_read_tokens=20),
         None,
+        1,
     )
+
+
+def test_calls_of_the_model_are_counted_by_turn_and_without_those_of_sub_agents() -> None:
+    def told(thread: str, calls: int) -> None:
+        usage = {"total": {"totalTokens": calls}, "last": {"totalTokens": 1}, "modelContextWindow": 1_000}
+        tell(translator, "thread/tokenUsage/updated", threadId=thread, tokenUsage=usage)
+
+    translator = started()
+    for thread, calls in (("T", 1), ("C", 1), ("T", 2), ("T", 2), ("C", 2)):
+        told(thread, calls)
+    [end] = completed(translator)
+    assert isinstance(end, CodexTurnEnd)
+    assert end.model_calls == 2
+    translator.begin()
+    assert [end.model_calls for end in translator.end() if isinstance(end, CodexTurnEnd)] == [0]
 
 
 def test_an_error_that_is_tried_again_is_a_notice_and_a_last_one_is_the_end() -> None:
