@@ -102,6 +102,7 @@ _CLAUDE_CODE: Final = HarnessDeclaration(
     hosts=("oauth-cli", "direct", "bedrock", "vertex"),
     transport="cli-injection",
     stream="ndjson",
+    native_json_mode=True,
     honours=_CHILD_PROCESS | {"disallowed_tools", "endpoint", "max_turns", "model", "system_prompt_append"},
 )
 _CODEX: Final = HarnessDeclaration(

@@ -112,8 +112,9 @@ CELLS: Final = (
         ("direct", "anthropic-messages", "stable", True, ""),
         ("bedrock", "anthropic-messages", "beta", False, ""),
         ("vertex", "anthropic-messages", "beta", False, ""),
+        via="json-schema",
     ),
-    *_rows("claude-code", "bedrock", ("bedrock", "anthropic-messages", "beta", False, "")),
+    *_rows("claude-code", "bedrock", ("bedrock", "anthropic-messages", "beta", False, ""), via="json-schema"),
     *_rows("codex", "azure", ("azure", "openai-responses", "beta", False, ""), via="output-schema"),
     *_rows(
         *("codex", "openai"),

@@ -25,7 +25,7 @@ FLAGS: Final = {
     "subagents": "events of sub-agents are reported",
     "reasoningEffort": "the effort level is honoured",
     "oneShot": "a request can be completed without a session (`makai complete`)",
-    "nativeJsonMode": "a response schema is enforced, not only asked for",
+    "nativeJsonMode": "a response schema is given to the agent or model, not only asked for in the prompt",
 }
 
 

@@ -191,7 +191,7 @@ def test_fields_that_are_set_and_ignored_are_reported_in_order() -> None:
     )
 
     assert ignored_fields("native", spec) == ()
-    assert ignored_fields("claude-code", spec) == ("sandbox_enabled", "response_schema")
+    assert ignored_fields("claude-code", spec) == ("sandbox_enabled",)
     assert ignored_fields("codex", spec) == ("allowed_tools", "max_turns")
     assert ignored_fields("opencode", spec) == (
         *("sandbox_enabled", "allowed_tools", "max_turns", "effort", "response_schema"),

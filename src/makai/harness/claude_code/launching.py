@@ -18,6 +18,11 @@ DUPLEX: Final = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
     "--permission-prompt-tool", "stdio", "--include-partial-messages",
 )  # fmt: skip
+MAX_SCHEMA_BYTES: Final = 100_000
+"""An argument of a program has at most 128 KiB on Linux."""
+_SCHEMA_TOOL: Final = "StructuredOutput"
+"""The tool of the program by which the model answers a prompt with a schema; a question about it would be denied."""
+_CHOICES: Final = frozenset({"anyOf", "oneOf", "allOf"})
 
 
 class PassedServers(msgspec.Struct, frozen=True):
@@ -50,6 +55,7 @@ def arguments(
     launch: AgentLaunch, *, new: str = "", resume: str = "", folders: Sequence[str] = (), mcp: str = ""
 ) -> list[str]:
     """The options of a process for the session `new` or `resume`. `mcp` is a file or the JSON text itself."""
+    schema = _offered_schema(launch.json_schema)
     chosen = {
         "--session-id": new,
         "--resume": resume,
@@ -57,15 +63,29 @@ def arguments(
         "--effort": launch.effort,
         "--max-turns": "" if launch.max_turns is None else str(launch.max_turns),
         "--append-system-prompt": launch.system_append,
-        "--allowedTools": ",".join(launch.allow),
+        "--allowedTools": ",".join((*launch.allow, _SCHEMA_TOOL) if schema else launch.allow),
         "--disallowedTools": ",".join(launch.deny),
         "--mcp-config": mcp,
+        "--json-schema": schema,
     }
     return [
         *DUPLEX,
         *(f"{option}={value}" for option, value in chosen.items() if value),
         *(f"--add-dir={folder}" for folder in folders),
     ]
+
+
+def _offered_schema(schema: str | None) -> str:
+    """The schema, when the program can use it: the model gets it as the arguments of a tool, which are an object whose
+    schema is not a choice of several. Any other schema is asked for by the prompt alone."""
+    if schema is None or len(schema.encode()) > MAX_SCHEMA_BYTES:
+        return ""
+    try:
+        value = msgspec.json.decode(schema)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    is_object = isinstance(value, dict) and value.get("type") == "object" and not _CHOICES & value.keys()
+    return schema if is_object else ""
 
 
 def environment(env: Mapping[str, str], folder: str, *, has_servers: bool) -> dict[str, str]:

@@ -123,6 +123,8 @@ class ResultLine(_Line, frozen=True, tag="result"):
     model_usage: Any = msgspec.field(default=None, name="modelUsage")
     since_last: Any = msgspec.field(default=None, name="model_usage_since_last_result")
     total_cost_usd: Any = None
+    structured_output: Any = None
+    """The value of a prompt with a schema. The model gives it to a tool, so that no text has it."""
 
 
 class ControlRequest(msgspec.Struct, frozen=True):

@@ -383,6 +383,8 @@ class ClaudeTranslator:
         self.cost_usd += max(total - self._total_usd, 0.0) if since is None else since
         self._total_usd = total
         signals: list[Signal] = []
+        if line.structured_output is not None:
+            signals.append(_chunk("text", msgspec.json.encode(line.structured_output).decode(), "", None))
         if self._context_tokens or self.cost_usd:
             cost = updates.Cost(amount=self.cost_usd, currency="USD")
             signals.append(updates.UsageUpdate(used=self._context_tokens, size=context_window(line), cost=cost))

@@ -69,6 +69,8 @@ def turn_result(line: ResultLine) -> ClaudeTurnResult:
         stop = "cancelled"
     elif line.subtype == "error_max_turns":
         stop = "max_turn_requests"
+    elif line.subtype == "error_max_structured_output_retries":
+        pass  # there is no value that follows the schema: the text of the answer may still help
     elif line.is_error or line.terminal_reason == "api_error" or str(line.subtype).startswith("error"):
         failure = _failure(line)
     session_id = line.session_id if isinstance(line.session_id, str) else ""

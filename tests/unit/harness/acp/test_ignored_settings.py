@@ -38,7 +38,7 @@ SESSION = ev.SessionTerms(
             ["temperature", "reasoning_effort", "json_schema", "max_turns", "max_output_tokens", "allow", "deny"],
             ["reasoning_effort", "system_append", "agent_options", "sandbox", "mcp_servers"],
         ),
-        ("claude-code", ["temperature", "json_schema", "max_output_tokens"], ["agent_options", "sandbox"]),
+        ("claude-code", ["temperature", "max_output_tokens"], ["agent_options", "sandbox"]),
         ("codex", ["temperature", "max_turns", "max_output_tokens"], []),
         (
             "gemini",

@@ -96,6 +96,39 @@ async def test_its_command_line_has_the_settings_and_its_environment_no_secret(t
         os.stat(folder)
 
 
+@pytest.mark.req("DM-SPEC-008", "DM-ONE-004")
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        ('{"type":"object"}', ["--allowedTools=Read,StructuredOutput", '--json-schema={"type":"object"}']),
+        ('{"type":"array"}', ["--allowedTools=Read"]),
+        ('{"type":"object","anyOf":[]}', ["--allowedTools=Read"]),
+        ('{"type":"object","title":"' + "x" * 100_000 + '"}', ["--allowedTools=Read"]),
+        ("true", ["--allowedTools=Read"]),
+        ("{", ["--allowedTools=Read"]),
+    ],
+    ids=["object", "array", "choice", "long", "boolean", "broken"],
+)
+async def test_a_schema_that_can_be_the_arguments_of_a_tool_is_given_to_the_program(
+    tmp_path: Path, schema: str, options: list[str]
+) -> None:
+    terms = ev.RunTerms(options=StreamOptions(json_schema=schema), allow=("Read",))
+    async with ClaudeLab(tmp_path).session() as (_, desk):
+        await desk.run("argv", terms=terms)
+        [argv] = (json.loads(text) for text in words(desk))
+    assert argv[11:] == options
+
+
+@pytest.mark.req("DM-ONE-006")
+async def test_the_value_of_a_schema_is_the_last_text_and_a_missing_one_no_failure(tmp_path: Path) -> None:
+    async with ClaudeLab(tmp_path).session() as (_, desk):
+        assert await desk.run('say Thinking\nresult {"structured_output": {"name": "Ada", "born": [1815]}}') == DONE
+        assert words(desk) == ["Thinking", '{"name":"Ada","born":[1815]}']
+        missing = {"subtype": "error_max_structured_output_retries", "is_error": True, "errors": ["5 attempts"]}
+        assert await desk.run(f"say Sorry\nresult {json.dumps(missing)}") == DONE
+        assert words(desk)[2:] == ["Sorry"]
+
+
 @pytest.mark.req("DM-SPEC-011")
 @pytest.mark.parametrize(
     ("owners", "callers", "inherited", "seen"),
