@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -133,7 +133,15 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
+        """Of the process that ends the child with all it started: its supervisor, or else the child itself."""
         return self._process.pid
+
+    def when_started(self, callback: Callable[[int], object]) -> None:
+        """Call back with the id of the child's own process as soon as it is known; never for one that did not start."""
+        if isinstance(self._process, LaunchedProcess):
+            self._process.program.add_done_callback(lambda found: callback(found.result()) if found.result() else None)
+        else:
+            callback(self.pid)
 
     @property
     def exit_code(self) -> int | None:

@@ -25,8 +25,8 @@ from makai.aio.pipes import PipeReader
 START_DEADLINE_S: Final = 30.0
 """How long a child may take to begin; the launcher itself may still be loading."""
 _MAX_STATUS_BYTES: Final = 64
-_STATUS_LINES: Final = 2
-"""Its supervisor says when a child begins and when it has ended; there is nothing to wait for after that."""
+_STATUS_LINES: Final = 3
+"""Its supervisor says when it begins, the child's process id, and when the child has ended; nothing follows."""
 _IMPORTED_FROM: Final = (Path(__file__).resolve().parents[2], Path(msgspec.__file__).resolve().parents[1])
 _CHANNEL: Final = 3
 _CLOSE_S: Final = 1.0
@@ -56,7 +56,10 @@ class LaunchedProcess:
 
     def __init__(self, pid: int, status: PipeReader, rest: bytes) -> None:
         self.pid = pid
+        """Of the supervisor."""
         self.returncode: int | None = None
+        self.program: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """The process id of the child itself; 0 when it could not be started."""
         self._reading = asyncio.create_task(self._read(status, rest), name=f"status of process {pid}")
 
     async def wait(self) -> int:
@@ -71,18 +74,32 @@ class LaunchedProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     async def _read(self, status: PipeReader, heard: bytes) -> None:
-        code = -signal.SIGKILL
+        code: int | None = None
         try:
-            while not heard.endswith(b"\n") and (chunk := await status.read(_MAX_STATUS_BYTES)):
-                heard += chunk
-            match heard.split():
-                case [b"ended", number]:
-                    code = int(number)
-                case [b"failed", _]:
-                    code = 127
+            while code is None:
+                line, end, heard = heard.partition(b"\n")
+                if end:
+                    code = self._take(line)
+                    continue
+                if not (chunk := await status.read(_MAX_STATUS_BYTES)):
+                    break
+                heard = line + chunk
         finally:
-            self.returncode = code
+            self.returncode = -signal.SIGKILL if code is None else code
+            if not self.program.done():
+                self.program.set_result(0)
             status.close()
+
+    def _take(self, line: bytes) -> int | None:
+        """The exit code, if the line tells it."""
+        match line.split():
+            case [b"running", pid] if not self.program.done():
+                self.program.set_result(int(pid))
+            case [b"ended", number]:
+                return int(number)
+            case [b"failed", _]:
+                return 127
+        return None
 
 
 class Launcher:
@@ -162,7 +179,7 @@ class Launcher:
                 if heard := _read_until_end(status, timeout_s, argv):
                     _, rest = _first_answer(heard)
                     match rest.split():
-                        case [b"ended", number]:
+                        case [*_, b"ended", number]:
                             code = int(number)
                         case _:
                             code = -signal.SIGKILL

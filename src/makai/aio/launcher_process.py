@@ -124,13 +124,21 @@ def _rehearse(functions: Functions) -> None:
         for descriptor in (nothing, *_received(theirs)):
             os.close(descriptor)
     wanted = json.loads('{"argv": ["/"], "env": {"PATH": "/"}, "given": []}')
-    rehearse(Job(wanted["argv"], wanted["env"], functions, None, (), functools.partial(_say, unused, b"")))
+    rehearse(
+        Job(wanted["argv"], wanted["env"], functions, None, (), functools.partial(_say_child, unused, unused, b""))
+    )
 
 
 def _say(taken: int, said: bytes) -> None:
     with contextlib.suppress(BrokenPipeError):  # the launcher was killed
         os.write(taken, said)
     os.close(taken)
+
+
+def _say_child(status: int, taken: int, said: bytes, child: int) -> None:
+    with contextlib.suppress(OSError):  # makai was killed: the child must be ended all the same
+        os.write(status, f"running {child}\n".encode())
+    _say(taken, said)
 
 
 def _loaded(kind: str) -> dict[str, Callable[..., Any]]:
@@ -158,7 +166,7 @@ def _received(channel: socket.socket, least: int = MIN_DESCRIPTORS) -> Sequence[
 
 
 def _supervise(received: Sequence[int], taken: int, functions: Functions, group: str) -> None:
-    """One line on `status` when it begins, one with the exit code when nothing of the child is left."""
+    """Lines on `status`: when it begins, the child's process id, and its exit code when nothing of it is left."""
     said, status = "failed 5", received[3]
     try:
         given = Descriptors(*received[:MIN_DESCRIPTORS])
@@ -178,7 +186,7 @@ def _supervise(received: Sequence[int], taken: int, functions: Functions, group:
         if given.channel is not None:
             argv[argv.index(CHANNEL)] = str(given.channel)
         # Not earlier: the next fork would take time from this child.
-        on_start = functools.partial(_say, taken, _STARTED + os.fsencode(wanted_group))
+        on_start = functools.partial(_say_child, status, taken, _STARTED + os.fsencode(wanted_group))
         code = supervise(Job(argv, wanted["env"], functions, given.stdin, (status, taken), on_start, given.channel))
         said = f"ended {code}"
     except OSError as error:

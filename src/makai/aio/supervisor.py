@@ -70,8 +70,8 @@ class Job(NamedTuple):
     """A descriptor for the child; None is /dev/null."""
     unshared: Sequence[int]
     """Descriptors of this process that the child must not have. They are not inherited by a program from disk."""
-    on_start: Callable[[], object]
-    """Called once the child was started, or could not be."""
+    on_start: Callable[[int], object]
+    """Called with the id of the child's process once it was started, with 0 when it could not be."""
     channel: int | None = None
     """A descriptor for one of `functions`, which knows its number by its arguments."""
 
@@ -90,13 +90,14 @@ def supervise(job: Job) -> int:
 
     Its exit code, 128 + n when signal n killed it, as shells say it.
     """
+    child = 0
     try:
         child = _started(job)
     except OSError as error:
         os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
         return _exit_code(error)
     finally:
-        job.on_start()
+        job.on_start(child)
     _release_output()
     code = _watch(child)
     last = _end_everything(child, settle=code is not None)

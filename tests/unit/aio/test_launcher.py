@@ -189,3 +189,23 @@ async def test_a_supervisor_that_is_killed_is_an_end_like_any_other(launcher: La
 
     assert await asyncio.wait_for(child.wait(), WITHIN_S) == -signal.SIGKILL
     assert await child.stop() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_supervised", [True, False])
+async def test_a_child_tells_the_id_of_its_own_process_and_one_that_did_not_start_tells_none(
+    launcher: Launcher, is_supervised: bool
+) -> None:
+    told: list[int] = []
+    async with asyncio.timeout(WITHIN_S):
+        child = await ChildProcess.start(["sh", "-c", "echo $$"], launcher=launcher if is_supervised else None)
+        child.when_started(told.append)
+        said = int(await child.read())
+        await child.wait()
+        child.when_started(told.append)
+        await child.stop()
+        missing = await ChildProcess.start(["/nowhere/program"], launcher=launcher)
+        missing.when_started(told.append)
+        assert await missing.stop(grace_s=WITHIN_S) == 127
+
+    assert told == [said, said]
+    assert (child.pid == said) == (not is_supervised)

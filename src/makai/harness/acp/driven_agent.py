@@ -195,7 +195,7 @@ class DrivenAgent:
 
     def on_process(self, process: AgentTransport) -> None:
         if self._on_process is not None and isinstance(process, ChildProcess):
-            self._on_process(process.pid)
+            process.when_started(self._on_process)
 
     async def on_permission(
         self, request: client_calls.RequestPermissionRequest

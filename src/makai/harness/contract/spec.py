@@ -88,9 +88,8 @@ class Spec(ContractShape, frozen=True, kw_only=True):
     provider_config: Mapping[str, Any] = msgspec.field(default_factory=dict)
     sub_agent_provider: str = ""
     on_process_spawned: Callable[[int], None] | None = None
-    """Called once, when the process that answers the prompt is started. On Linux the id is that of its supervisor, the
-    parent of the agent's process, which lives as long as anything that the agent started. It is there to be watched:
-    to end the agent, stop its handle. Never serialized."""
+    """Called once, with the id of the agent's own process, when the process that answers the prompt is started. It is
+    there to be watched: to end the agent with all it started, stop its handle. Never serialized."""
 
     @property
     def effective_model(self) -> str:
