@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack, o
 
 import msgspec
 
-from makai.client.harness.one_shot import complete_once
 from makai.client.harness.opening import open_harness
 from makai.client.harness.structured import WantedAnswer
 from makai.client.rendering import RenderedAnswer
@@ -23,6 +22,7 @@ from makai.harness.contract.interfaces import Harness
 from makai.harness.contract.one_shot import OneShotMessage, OneShotRequest
 from makai.harness.contract.spec import EffortLevel, JsonSchema
 from makai.harness.manifests import harness_declaration
+from makai.harness.one_shot import complete as complete_once
 from makai.harness.registry import EXTERNAL
 
 T = TypeVar("T")

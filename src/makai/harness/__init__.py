@@ -94,6 +94,8 @@ if TYPE_CHECKING:
     from makai.harness.matrix import MatrixCell as MatrixCell
     from makai.harness.matrix import build_matrix as build_matrix
     from makai.harness.matrix import check_binding as check_binding
+    from makai.harness.one_shot import complete as complete
+    from makai.harness.one_shot import spawn_complete as spawn_complete
 
 _NAMES = {
     "makai.core.errors": (
@@ -125,6 +127,7 @@ _NAMES = {
         "harness_declaration harness_manifests HarnessDeclaration honoured_fields ignored_fields"
     ),
     "makai.harness.matrix": "build_matrix CapabilityMatrix check_binding MatrixCell",
+    "makai.harness.one_shot": "complete spawn_complete",
 }
 """The public names by the module in which they live."""
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}

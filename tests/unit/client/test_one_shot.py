@@ -17,10 +17,11 @@ import pytest
 from support.fixtures import FIXTURES
 
 import makai
-from makai.client.harness.one_shot import complete_once
 from makai.client.harness.opening import MakaiHarness, open_harness
-from makai.client.harness.structured import AnswerSchema
 from makai.core.errors import AgentFailed, AuthRequired, InvalidRequest, Unsupported
+from makai.harness import complete as complete_once
+from makai.harness import spawn_complete
+from makai.harness.answer_schema import AnswerSchema
 from makai.harness.contract import events as out
 from makai.harness.contract.capabilities import Capabilities
 from makai.harness.contract.endpoint import EndpointBinding
@@ -106,6 +107,19 @@ async def test_a_session_is_told_the_schema_and_stopped_at_its_terminal_event() 
         SCHEMA, "low", "m", "Be brief.",
     )  # fmt: skip
     assert [handle.stops for handle in harness.handles] == [1]
+
+
+@pytest.mark.req("DM-ONE-003")
+async def test_a_harness_that_completes_by_itself_spawns_a_session_only_when_it_is_told_to() -> None:
+    class Completing(FakeHarness):
+        async def complete(self, request: OneShotRequest) -> OneShotResult:
+            return OneShotResult(text="by itself")
+
+    harness, asked = Completing(["by a session", DONE]), request(response_schema=None)
+
+    assert (await complete_once(harness, asked)).text == "by itself"
+    assert harness.specs == []
+    assert (await spawn_complete(harness, asked)).text == "by a session"
 
 
 @pytest.mark.req("DM-ONE-001", "DM-ONE-002", "DM-ONE-009")
