@@ -11,7 +11,8 @@ from support.looking import git, judged, unasked
 
 from makai.core.session_events import PermissionMode
 from makai.tools.permissions.git_repository import UnusualRepository, repository_at, tracked_paths
-from makai.tools.permissions.looking import looking_environment
+from makai.tools.permissions.judge import HELPERS_REASON
+from makai.tools.permissions.looking import LooksAt, looking_environment
 
 LOOKS = ("git status", "git diff", "git log -p")
 
@@ -376,7 +377,7 @@ def test_git_runs_no_helper_with_the_switches_on(root: Path) -> None:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-HELPERS = ("core.fsmonitor", "diff.external", "filter.x.clean")
+HELPERS = ("core.fsmonitor", "core.hooksPath", "core.pager", "diff.external", "diff.x.textconv", "filter.x.clean")
 RULES = ["Bash(git status:*)", "Bash(git diff:*)", "Bash(cat:*)", "Bash(git commit:*)"]
 
 
@@ -391,14 +392,26 @@ async def test_a_rule_runs_no_helper_of_a_repository_in_plan_mode(root: Path, ke
 
 
 @pytest.mark.parametrize("mode", ["ask", "accept_edits"])
-async def test_a_rule_for_git_switches_its_helpers_off_where_a_command_only_looks(
-    root: Path, mode: PermissionMode
+@pytest.mark.parametrize("key", HELPERS)
+async def test_a_rule_for_git_commands_that_only_look_runs_no_helper_of_a_repository(
+    root: Path, key: str, mode: PermissionMode
 ) -> None:
-    git(root, "config", "filter.x.clean", "./x")
     texts = ("git status -s", "git diff", "cat /etc/hostname", "git commit -m x")
-
     expected = [("allow", True), ("allow", True), ("allow", False), ("allow", False)]
     assert [await judged_by_rule(text, root, mode) for text in texts] == expected
+
+    git(root, "config", key, "./x")
+    expected[:2] = [("ask", False), ("ask", False)]
+    assert [await judged_by_rule(text, root, mode) for text in texts] == expected
+    assert (await judged("git diff", root, mode=mode, allow=RULES)).reason == HELPERS_REASON
+
+
+@pytest.mark.parametrize("rule", ["Bash", "Bash(*)", "Bash(:*)", "shell"])
+async def test_a_rule_for_every_command_covers_the_helpers_of_a_repository_too(root: Path, rule: str) -> None:
+    git(root, "config", "filter.x.clean", "./x")
+
+    verdict = await judged("git diff", root, allow=[rule])
+    assert (verdict.decision, verdict.looks_at) == ("allow", LooksAt())
 
 
 async def judged_by_rule(text: str, root: Path, mode: PermissionMode) -> tuple[str, bool]:
