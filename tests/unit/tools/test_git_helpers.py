@@ -374,6 +374,53 @@ def test_git_runs_no_helper_with_the_switches_on(root: Path) -> None:
     assert (ran(environ), "status" in ran(dict(os.environ))) == ([], True)
 
 
+# Addresses -----------------------------------------------------------------------------------------------------------
+
+
+SHOWS_ADDRESSES = ("git remote -v", "git remote get-url origin", "git config --local --list")
+WITH_CREDENTIALS = (
+    "https://token@example.com/x.git",
+    "HTTPS://user:password@example.com/x.git",
+    "ssh://user:password@example.com/x.git",
+    "https://example.com/x.git?private_token=1",
+)
+WITHOUT_CREDENTIALS = ("https://example.com/x@2.git", "git@example.com:x.git", "ssh://git@example.com:22/x", "../x")
+
+
+async def test_addresses_of_remotes_are_shown_unasked_only_without_credentials(root: Path) -> None:
+    git(root, "remote", "add", "origin", "x")
+    found: dict[str, list[bool]] = {}
+    for address in (*WITH_CREDENTIALS, *WITHOUT_CREDENTIALS):
+        git(root, "remote", "set-url", "origin", address)
+        found[address] = await looked(root, (*SHOWS_ADDRESSES, "git status && git remote --verbose", "git remote"))
+
+    expected = {address: [False] * 4 + [True] for address in WITH_CREDENTIALS}
+    assert found == expected | {address: [True] * 5 for address in WITHOUT_CREDENTIALS}
+
+
+def test_addresses_are_shown_without_the_tokens_of_the_users_own_configuration(root: Path, tmp_path: Path) -> None:
+    token = '[url "https://token@example.com/"]\n\tinsteadOf = https://example.com/\n'
+    (tmp_path / ".gitconfig").write_text(token)
+    git(root, "remote", "add", "origin", "https://example.com/x.git")
+
+    def shown(*, shows_addresses: bool) -> str:
+        given = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+        environ = looking_environment(given, [str(root)], shows_addresses=shows_addresses)
+        words = ["git", "remote", "get-url", "origin"]
+        return subprocess.check_output(words, cwd=root, env=environ, timeout=30, text=True).strip()
+
+    found = [shown(shows_addresses=False), shown(shows_addresses=True)]
+    assert found == ["https://token@example.com/x.git", "https://example.com/x.git"]
+
+
+async def test_a_rule_shows_addresses_as_they_are(root: Path) -> None:
+    git(root, "remote", "add", "origin", WITH_CREDENTIALS[0])
+
+    assert (await judged("git remote -v", root, allow=["Bash(git remote:*)"])).looks_at == LooksAt(
+        repositories=(str(root),)
+    )
+
+
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
