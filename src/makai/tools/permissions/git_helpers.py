@@ -60,7 +60,7 @@ SWITCHES: Final[Mapping[str, str]] = {
 """For git 2.31 and newer; what older ones do is left to the sandbox."""
 WITHOUT_OWN_CONFIGURATION: Final[Mapping[str, str]] = {
     **SWITCHES,
-    **_as_variables({**_CONFIG, "safe.directory": "*"}),  # the repository was checked, whoever owns it
+    **_as_variables({**_CONFIG, "safe.directory": "*"}),  # the repository was checked, so its owner does not matter
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
 }
