@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,16 @@ async def test_an_editor_opens_the_file_and_a_mistake_is_named(makai: Cli, tmp_p
     assert (finished.code, finished.out) == (2, "")
     assert f"{path} is not valid TOML: Invalid value (at line 14" in finished.err
     assert "makai config edit" in finished.err
+
+
+async def test_an_editor_in_the_current_folder_is_not_started(makai: Cli, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "own-editor").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (work / "own-editor").chmod(0o755)
+    finished = await makai("config", "edit", environ={"EDITOR": "own-editor", "PATH": f"{work}:{os.environ['PATH']}"})
+
+    assert (finished.code, (tmp_path / "ran").exists()) == (2, False)
+    assert "the editor own-editor failed: it is not on your PATH" in finished.err
 
 
 async def test_a_broken_file_stops_only_what_needs_it(makai: Cli) -> None:

@@ -129,7 +129,7 @@ async def check_harness(place: CheckPlace, name: str, *, start: bool) -> Harness
         login=spec.login,
     )
     try:
-        argv = spec.argv(os.sep, place.environ)
+        argv = spec.argv(os.getcwd(), place.environ)
     except InvalidRequest as error:
         return msgspec.structs.replace(found, problem=error.message, next_step=error.hint or "")
     found = msgspec.structs.replace(found, program=argv[0], notice=_billing_notice(found.name, place.environ))

@@ -142,12 +142,20 @@ def unset_command(key: str, project: bool) -> None:
 @PROJECT_OPTION
 def edit_command(project: bool) -> None:
     """Open the file in your editor ($VISUAL or $EDITOR), then check it."""
+    import subprocess
+
     from makai.cli.config_text import TEMPLATE
+    from makai.core.programs import editor_command, failed_editor
 
     path = _path(project)
     if not path.exists():
         _write(path, TEMPLATE)
-    click.edit(filename=str(path))
+    try:
+        # Commands may have written the current folder: an editor that is named without its path is not from there.
+        command = editor_command(os.environ, [os.getcwd()])
+        subprocess.run([*command, str(path)], check=True)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        raise failed_editor(os.environ, error) from error
     _parser(project)(_text(path))
     note(f"{path} is valid.")
     _say_how_to_trust(project)

@@ -73,7 +73,7 @@ def decider(
             )
             return _approved_for(editor, await ask(question), opened)
         if verdict.looks_at is not None:
-            looking.add(call.call_id)
+            looking.add(call.call_id, verdict.looks_at)
         decided = ev.ApprovalDecided(
             call_id=call.call_id,
             decision="approve" if verdict.decision == "allow" else "deny_continue",

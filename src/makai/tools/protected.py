@@ -24,15 +24,18 @@ ALWAYS_READ_ONLY: Final = (".makai", ".mcp.json", ".claude", ".codex", ".cursor"
 other files are guarded."""
 
 _FOLDERS_OF = {
-    "version control": ".git .git-hooks .git_hooks .githooks .hg .svn .jj .sl .bzr .pijul",
+    "version control": ".git .git-hooks .git_hooks .githooks .hg .svn .jj .sl .bzr .pijul .bazaar .subversion",
     "agents": ".makai .agent .agents .aiassistant .amazonq .amp .antigravity .augment .claude .claude-plugin .cline "
     ".clinerules .codebuddy .codeium .codex .cody .continue .copilot .crush .cursor .devin .factory .forge .gemini "
     ".goose .grok .iflow .jules .junie .kilocode .kimi .kiro .lingma .opencode .openhands .pi .qoder .qodo .qwen .roo "
     ".rovodev .serena .tabnine .trae .vibe .void .warp .windsurf .zencoder",
     "editors": ".vscode .idea .zed .fleet .idx .emacs.d .doom.d .spacemacs.d .vim .nvim .helix .nova .vs .theia "
-    ".devcontainer .codesandbox .externaltoolbuilders .run",
+    ".devcontainer .codesandbox .externaltoolbuilders .run .atom .ctags.d .cursor-server .vscode-oss .vscode-server "
+    ".windsurf-server",
     "hooks and environments": ".husky .cargo-husky .lefthook .mise .direnv .flox .ipython .jupyter .bundle .mvn .sbt",
-    "shells": ".bash_completion.d .bashrc.d .profile.d .zsh .zshrc.d .oh-my-zsh",
+    "shells": ".antigen .bash_completion.d .bashrc.d .byobu .elvish .oh-my-bash .oh-my-zsh .profile.d .tmux .zim "
+    ".zinit .zplug .zprezto .zsh .zshrc.d",
+    "desktops": ".fluxbox .xmonad",
     "interpreters": "sitecustomize usercustomize",
     "build servers": ".github .gitlab .circleci .forgejo .gitea .woodpecker .buildkite .semaphore .teamcity .builds "
     ".tekton zuul.d .zuul.d .azure-pipelines .azuredevops .buddy .copr .dependabot .harness .pipelines .tangled",
@@ -43,6 +46,8 @@ PROTECTED_FOLDERS: Final = _names(" ".join(_FOLDERS_OF.values()))
 
 _FILES_OF = {
     "shells and terminals": ".aliases .autoenv .autoenv.zsh .autoenv_leave.zsh .bash_aliases .bash_completion "
+    ".bash_env .bash_functions .fzf.bash .fzf.zsh .lesskey .localrc .p10k.zsh .shinit .shrc .xbindkeysrc .xdefaults "
+    ".xresources .xserverrc "
     ".bash_login .bash_logout .bash_profile .bashrc .cshrc .direnvrc .env.leave .env.zsh .envrc .envrc.local "
     ".envrc.private .inputrc .kshrc .lessfilter .login .mkshrc .pam_environment .profile .profile.ps1 .rvmrc .screenrc "
     ".sdkmanrc .tcshrc .tmux.conf .tmux.conf.local .tmuxinator.yml .tmuxp.json .tmuxp.yaml .wezterm.lua .xinitrc "
@@ -51,7 +56,8 @@ _FILES_OF = {
     "git and its hooks": ".arcconfig .git-credentials .gitattributes .gitconfig .gitconfig.local .gitmodules .hgrc "
     ".hk.pkl .lfsconfig .overcommit.yml .pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml "
     ".rusty-hook.toml .tigrc captainhook.json grumphp.yaml grumphp.yml hk.pkl prek.toml",
-    "editors and debuggers": ".byebugrc .dir-locals.el .dir-locals-2.el .emacs .exrc .gdbearlyinit .gdbinit .gvimrc "
+    "editors and debuggers": "_gvimrc _vimrc .ackrc .byebugrc .ctags .dir-locals.el .dir-locals-2.el .emacs "
+    ".ideavimrc .exrc .gdbearlyinit .gdbinit .gvimrc "
     ".kateproject .lite_project.lua .lldbinit .luarc.json .luarc.jsonc .lvimrc .nanorc .nvim.lua .nvimrc .pdbrc "
     ".pdbrc.py .project .radare2rc .rdebugrc .spacemacs .vimrc .vimrc.local .vimspector.json .ycm_extra_conf.py "
     "hie.yaml rust-analyzer.toml",
@@ -63,7 +69,7 @@ _FILES_OF = {
     ".pnp.loader.mjs .prototools .pydistutils.cfg .pypirc .ripgreprc .sbtopts .sbtrc .terraformrc .tool-versions "
     ".vfox.toml .wgetrc .yarnrc .yarnrc.yml bunfig.toml devbox.json devenv.nix devenv.yaml nuget.config pdm.toml "
     "pip.conf pip.ini poetry.toml rust-toolchain rust-toolchain.toml uv.toml",
-    "mail": ".forward .mailcap .mailrc .muttrc .procmailrc",
+    "mail": ".fetchmailrc .forward .getmailrc .mailcap .mailrc .mbsyncrc .msmtprc .muttrc .offlineimaprc .procmailrc",
     "development environments": ".devcontainer.json .devfile.yaml .gitpod.dockerfile .gitpod.yml .replit "
     ".stackblitzrc devfile.yaml replit.nix",
     "build servers": ".appveyor.yml appveyor.yml .build.yml .cirrus.star .cirrus.yml .drone.jsonnet .drone.star "
@@ -77,7 +83,7 @@ _FILES_OF = {
     ".windsurfrules agent.md agents.local.md agents.md agents.override.md claude.local.md claude.md codex.md "
     "copilot-instructions.md crush.json crush.md gemini-extension.json gemini.md jules.md mcp.json opencode.json "
     "opencode.jsonc opencode.md qwen.md replit.md warp.md",
-    "keys": ".boto .my.cnf .pgpass .s3cfg .vault-token",
+    "keys": ".boto .dockercfg .k5login .my.cnf .pgpass .rhosts .s3cfg .shosts .vault-token",
 }
 PROTECTED_FILES: Final = _names(" ".join(_FILES_OF.values()))
 """Read by shells, git, editors, package managers, build servers or agents before or beside what the user asked for."""
@@ -95,26 +101,37 @@ _VARIANTS: Final = re.compile(
 """Matches the names that have many variants."""
 
 _PROTECTED_PAIRS_OF = {
-    ".config": "alacritty autostart code containers cursor direnv elvish emacs environment.d fish gh ghostty git helix "
-    "hypr i3 jj kitty lazygit mise nushell nvim opencode pip powershell pypoetry ripgrep starship.toml sway systemd "
-    "tmux uv vim vscodium wezterm xonsh yazi zed zsh",
+    ".config": "aerc alacritty autostart awesome bash bspwm code code-server conda containers cursor direnv doom "
+    "elvish emacs environment.d fish foot gdb gh ghostty git helix hg home-manager hypr i3 jetbrains jj kak kitty "
+    "lazygit lf lldb lvim micro mise mutt neomutt nix nixpkgs npm nushell nvim opencode openbox pip plasma-workspace "
+    "pnpm powershell pypoetry qtile ranger ripgrep starship.toml sublime-text sway sxhkd systemd tig tmux "
+    "user-tmpfiles.d uv vifm vim vscodium waybar wezterm xmonad xonsh yarn yazi zed zellij zsh",
     ".local": "bin",
+    ".local/share": "applications bash-completion dbus-1 fish gnome-shell kservices5 kservices6 nautilus nemo nvim "
+    "systemd zsh",
+    ".asdf": "plugins shims",
+    ".bun": "bin",
     ".cargo": "bin config config.toml credentials credentials.toml env",
+    ".deno": "bin",
     ".docker": "cli-plugins config.json",
     ".gem": "credentials",
     ".julia": "config",
+    ".krew": "bin",
+    ".npm-global": "bin",
+    ".vnc": "config xstartup",
+    ".volta": "bin",
     ".yarn": "plugins releases sdks",
     "mise": "config.toml config.local.toml conf.d",
 }
 _PROTECTED_PAIRS: Final = frozenset(
     (first, second) for first, names in _PROTECTED_PAIRS_OF.items() for second in names.split()
 )
-"""The same for two names in a row."""
-_FIRST_OF_PAIRS: Final = frozenset(first for first, _ in _PROTECTED_PAIRS)
+"""The same for two names in a row, of which the first may be two."""
+_FIRST_OF_PAIRS: Final = frozenset(first.partition("/")[0] for first in _PROTECTED_PAIRS_OF)
 _SECOND_OF_PAIRS: Final = frozenset(second for _, second in _PROTECTED_PAIRS)
 
 _PROGRAM_FOLDERS: Final = frozenset({(".venv", "bin"), ("venv", "bin"), ("node_modules", ".bin")})
-HOLDERS: Final = frozenset(first for first, _ in _PROTECTED_PAIRS | _PROGRAM_FOLDERS)
+HOLDERS: Final = _FIRST_OF_PAIRS | {first for first, _ in _PROGRAM_FOLDERS}
 """Folders that are not protected but hold what is: one that is moved or linked brings it along."""
 FREE_FOR_COMMANDS: Final = frozenset({".pnp.cjs", ".pnp.loader.mjs", "pyvenv.cfg"})
 """File tools ask, commands may write them: `pip install`, `npm install`, `yarn` and `python -m venv` have to, and all
@@ -141,7 +158,8 @@ def is_protected(relative_path: str) -> bool:
     parts = tuple(_folded(part) for part in relative_path.split("/") if part not in ("", "."))
     if not parts:
         return False
-    pairs = set(itertools.pairwise(parts))
+    triples = zip(parts, parts[1:], parts[2:], strict=False)
+    pairs = {*itertools.pairwise(parts), *((f"{first}/{second}", third) for first, second, third in triples)}
     return (
         not PROTECTED_FOLDERS.isdisjoint(parts)
         or _is_listed(parts[-1])
@@ -151,20 +169,24 @@ def is_protected(relative_path: str) -> bool:
     )
 
 
-def is_guarded(folder_name: str, name: str) -> bool:
-    """Whether commands find `name` in a folder read-only, and cannot leave a new one there."""
+def is_guarded(folder: str, name: str) -> bool:
+    """Whether commands find `name` in a folder, of which the last two names count, read-only, and cannot leave a new
+    one there."""
     folded = _folded(name)
     if folded in PROTECTED_FOLDERS or name == BARE_REPOSITORY_MARK:
         return True
     if _is_listed(folded):
         return folded not in FREE_FOR_COMMANDS
-    return is_guarded_pair(folder_name, name)
+    return is_guarded_pair(folder, name)
 
 
-def is_guarded_pair(folder_name: str, name: str) -> bool:
+def is_guarded_pair(folder: str, name: str) -> bool:
     """Whether `name` is guarded because of the folder it is in, such as `.cargo/config.toml`."""
     folded = _folded(name)
-    return folded in _SECOND_OF_PAIRS and (_folded(folder_name), folded) in _PROTECTED_PAIRS
+    if folded not in _SECOND_OF_PAIRS:
+        return False
+    last_two = [_folded(part) for part in folder.split("/")[-2:]]
+    return not _PROTECTED_PAIRS.isdisjoint({(last_two[-1], folded), ("/".join(last_two), folded)})
 
 
 def is_holder(name: str) -> bool:

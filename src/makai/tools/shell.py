@@ -137,14 +137,16 @@ class ShellTool(ArgumentsTool[ShellArguments]):
         shell = find_program("bash", self._environ["PATH"], self._looking.roots)
         argv = (shell, "--noprofile", "--norc", "-c", wanted.command) if shell else ("/bin/sh", "-c", wanted.command)
         looks = self._looking.take(call_id)
-        known = looking_environment(self._environ, self._looking.roots) if looks else self._environ
+        known = self._environ
+        if looks is not None:
+            known = looking_environment(known, self._looking.roots, shows_addresses=looks.shows_addresses)
         return await self._commands.start(
             CommandRequest(
                 call_id=call_id,
                 argv=argv,
                 directory=place,
                 environ={**known, **(environ or {})},
-                read_only=looks,
+                read_only=looks is not None,
                 confinement=opened,
             )
         )

@@ -23,6 +23,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import ToolOutcome, text_outcome
 from makai.tools.permissions.judge import judge
+from makai.tools.permissions.looking import LooksAt
 from makai.tools.permissions.rules import PermissionRules, parse_rules
 from makai.tools.sandbox.detect import Detection, detect, try_landlock
 from makai.tools.scratch import remove_scratch
@@ -261,7 +262,7 @@ async def test_a_command_that_runs_unasked_is_read_only_and_runs_no_program_of_t
         (repo / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo}/bin", prepend=":")
     async with Workbench(spec(repo)) as bench:
-        bench.looking.add(Silent.call_id)
+        bench.looking.add(Silent.call_id, LooksAt())
         looked = await call(bench, "shell", command="ls src; echo x > src/new; echo $GIT_OPTIONAL_LOCKS")
         again = await call(bench, "shell", command="ls src; echo x > src/new; echo $GIT_OPTIONAL_LOCKS")
 

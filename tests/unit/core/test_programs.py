@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from makai.core.errors import InvalidRequest
-from makai.core.programs import find_program, folders_outside, trusted_environment
+from makai.core.programs import editor_command, find_program, folders_outside, trusted_environment
 from makai.harness.acp.known_agents import AgentSpec
 from makai.tools.sandbox import detect
 
@@ -39,6 +40,33 @@ def test_the_first_program_outside_is_found(tmp_path: Path) -> None:
 
     assert find_program("git", path, [str(tmp_path / "folder")]) == outside
     assert find_program("git", str(Path(inside).parent), [str(tmp_path / "folder")]) is None
+
+
+def test_a_link_to_a_program_in_the_roots_is_passed_by(tmp_path: Path) -> None:
+    inside, outside = program(tmp_path / "folder/dist/agent"), program(tmp_path / "other/agent")
+    linked = tmp_path / "bin/agent"
+    linked.parent.mkdir()
+    linked.symlink_to(inside)
+    path = f"{linked.parent}:{tmp_path}/other"
+
+    assert find_program("agent", path, [str(tmp_path / "folder")]) == outside
+    assert find_program("agent", path, []) == str(linked)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may replace every program")
+def test_a_program_in_the_roots_that_this_user_cannot_replace_is_found() -> None:
+    assert find_program("env", "/usr/bin", ["/"]) == "/usr/bin/env"
+
+
+def test_an_editor_without_a_path_is_not_from_the_roots(tmp_path: Path) -> None:
+    inside, outside = program(tmp_path / "folder/bin/ed"), program(tmp_path / "bin/nano")
+    roots, path = [str(tmp_path / "folder")], {"PATH": f"{tmp_path}/folder/bin:{tmp_path}/bin"}
+
+    assert editor_command({**path, "EDITOR": "nano -w"}, roots) == [outside, "-w"]
+    assert editor_command({**path, "VISUAL": inside, "EDITOR": "nano"}, roots) == [inside]
+    assert editor_command(path, roots) == [outside]
+    with pytest.raises(OSError, match="not on your PATH"):
+        editor_command({**path, "EDITOR": "ed"}, roots)
 
 
 def test_no_list_of_folders_leads_into_the_roots(tmp_path: Path) -> None:
@@ -75,7 +103,8 @@ def test_an_agent_is_not_a_program_that_commands_could_have_put_into_the_project
     both = {"PATH": f"{tmp_path}/project/bin:{tmp_path}/bin", "HOME": str(tmp_path)}
 
     assert spec.argv(project, both) == [outside]
-    assert spec.argv(str(tmp_path), both) == [inside]  # the home folder, in which people install agents
     assert AgentSpec(title="An agent", command=("bin/agent",)).argv(project, both) == [inside]
+    with pytest.raises(InvalidRequest, match="bin/agent, which commands may write, so it is not started"):
+        spec.argv(str(tmp_path), both)  # the home folder
     with pytest.raises(InvalidRequest, match="which commands may write, so it is not started"):
         spec.argv(project, {**both, "PATH": f"{tmp_path}/project/bin"})

@@ -11,7 +11,8 @@ from support.looking import git, judged, unasked
 
 from makai.core.session_events import PermissionMode
 from makai.tools.permissions.git_repository import UnusualRepository, repository_at, tracked_paths
-from makai.tools.permissions.looking import looking_environment
+from makai.tools.permissions.judge import HELPERS_REASON
+from makai.tools.permissions.looking import LooksAt, looking_environment
 
 LOOKS = ("git status", "git diff", "git log -p")
 
@@ -373,10 +374,57 @@ def test_git_runs_no_helper_with_the_switches_on(root: Path) -> None:
     assert (ran(environ), "status" in ran(dict(os.environ))) == ([], True)
 
 
+# Addresses -----------------------------------------------------------------------------------------------------------
+
+
+SHOWS_ADDRESSES = ("git remote -v", "git remote get-url origin", "git config --local --list")
+WITH_CREDENTIALS = (
+    "https://token@example.com/x.git",
+    "HTTPS://user:password@example.com/x.git",
+    "ssh://user:password@example.com/x.git",
+    "https://example.com/x.git?private_token=1",
+)
+WITHOUT_CREDENTIALS = ("https://example.com/x@2.git", "git@example.com:x.git", "ssh://git@example.com:22/x", "../x")
+
+
+async def test_addresses_of_remotes_are_shown_unasked_only_without_credentials(root: Path) -> None:
+    git(root, "remote", "add", "origin", "x")
+    found: dict[str, list[bool]] = {}
+    for address in (*WITH_CREDENTIALS, *WITHOUT_CREDENTIALS):
+        git(root, "remote", "set-url", "origin", address)
+        found[address] = await looked(root, (*SHOWS_ADDRESSES, "git status && git remote --verbose", "git remote"))
+
+    expected = {address: [False] * 4 + [True] for address in WITH_CREDENTIALS}
+    assert found == expected | {address: [True] * 5 for address in WITHOUT_CREDENTIALS}
+
+
+def test_addresses_are_shown_without_the_tokens_of_the_users_own_configuration(root: Path, tmp_path: Path) -> None:
+    token = '[url "https://token@example.com/"]\n\tinsteadOf = https://example.com/\n'
+    (tmp_path / ".gitconfig").write_text(token)
+    git(root, "remote", "add", "origin", "https://example.com/x.git")
+
+    def shown(*, shows_addresses: bool) -> str:
+        given = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+        environ = looking_environment(given, [str(root)], shows_addresses=shows_addresses)
+        words = ["git", "remote", "get-url", "origin"]
+        return subprocess.check_output(words, cwd=root, env=environ, timeout=30, text=True).strip()
+
+    found = [shown(shows_addresses=False), shown(shows_addresses=True)]
+    assert found == ["https://token@example.com/x.git", "https://example.com/x.git"]
+
+
+async def test_a_rule_shows_addresses_as_they_are(root: Path) -> None:
+    git(root, "remote", "add", "origin", WITH_CREDENTIALS[0])
+
+    assert (await judged("git remote -v", root, allow=["Bash(git remote:*)"])).looks_at == LooksAt(
+        repositories=(str(root),)
+    )
+
+
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-HELPERS = ("core.fsmonitor", "diff.external", "filter.x.clean")
+HELPERS = ("core.fsmonitor", "core.hooksPath", "core.pager", "diff.external", "diff.x.textconv", "filter.x.clean")
 RULES = ["Bash(git status:*)", "Bash(git diff:*)", "Bash(cat:*)", "Bash(git commit:*)"]
 
 
@@ -391,14 +439,26 @@ async def test_a_rule_runs_no_helper_of_a_repository_in_plan_mode(root: Path, ke
 
 
 @pytest.mark.parametrize("mode", ["ask", "accept_edits"])
-async def test_a_rule_for_git_switches_its_helpers_off_where_a_command_only_looks(
-    root: Path, mode: PermissionMode
+@pytest.mark.parametrize("key", HELPERS)
+async def test_a_rule_for_git_commands_that_only_look_runs_no_helper_of_a_repository(
+    root: Path, key: str, mode: PermissionMode
 ) -> None:
-    git(root, "config", "filter.x.clean", "./x")
     texts = ("git status -s", "git diff", "cat /etc/hostname", "git commit -m x")
-
     expected = [("allow", True), ("allow", True), ("allow", False), ("allow", False)]
     assert [await judged_by_rule(text, root, mode) for text in texts] == expected
+
+    git(root, "config", key, "./x")
+    expected[:2] = [("ask", False), ("ask", False)]
+    assert [await judged_by_rule(text, root, mode) for text in texts] == expected
+    assert (await judged("git diff", root, mode=mode, allow=RULES)).reason == HELPERS_REASON
+
+
+@pytest.mark.parametrize("rule", ["Bash", "Bash(*)", "Bash(:*)", "shell"])
+async def test_a_rule_for_every_command_covers_the_helpers_of_a_repository_too(root: Path, rule: str) -> None:
+    git(root, "config", "filter.x.clean", "./x")
+
+    verdict = await judged("git diff", root, allow=[rule])
+    assert (verdict.decision, verdict.looks_at) == ("allow", LooksAt())
 
 
 async def judged_by_rule(text: str, root: Path, mode: PermissionMode) -> tuple[str, bool]:

@@ -122,6 +122,7 @@ CHANGES = [
     *("LESSOPEN=x less a", "GIT_EXTERNAL_DIFF=x git diff", "export A=1; ls", "BASH_ENV=x ls", "A=1 ls"),
     *("cat <<E\nx\nE", "cat <(ls)", "ls $(rm x)", "ls `rm x`", "[[ x -eq a[$(cmd)] ]]", "history -w x", "hash -p x ls"),
     *("sort f --out=x", "sed -i p x", "sed 's/a/b/e' x", "awk 'BEGIN{system(\"x\")}'", "awk '{print > \"x\"}' f"),
+    *("users /var/log/wtmp", "uptime /var/log/wtmp"),
     *("xxd a b", "tail -f x", "curl https://x", "wget -qO- x", "./ls", "/bin/ls", "\\ls", "'ls'", "command ls"),
     *(
         "find . -exec ls {} +",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +104,20 @@ def test_files_that_make_later_commands_run_code_are_protected_by_every_spelling
         "mise/config.toml .flox/env/manifest.toml .cargo/env .cargo/bin/cargo .mavenrc",
         ".opencode.json .roomodes .kilocode/rules.md .openhands/setup.sh .factory/hooks.json .claude-plugin/x.json "
         ".claude.json .aider.conf.yml .aider.model.settings.yml CODEX.md AGENTS.local.md .crush/x .agent/rules/x",
-        ".kube/config .docker/config.json .docker/cli-plugins/x .aws/config .azure/config .pgpass",
+        ".kube/config .docker/config.json .docker/cli-plugins/x .aws/config .azure/config .pgpass .rhosts .k5login",
+        ".local/share/systemd/user/x.service .local/share/applications/x.desktop .config/systemd/user/x.service "
+        ".local/share/dbus-1/services/x .config/autostart/x.desktop .config/plasma-workspace/env/x.sh "
+        ".local/share/bash-completion/completions/git .bash_functions .p10k.zsh .oh-my-bash/x .config/bash/bashrc "
+        ".vscode-server/x .config/sublime-text/x .config/hg/hgrc .subversion/config .bun/bin/x .npm-global/bin/x",
     ],
-    ids=["shells", "hooks", "editors", "builds", "interpreters", "packages", "agents", "keys"],
+    ids=["shells", "hooks", "editors", "builds", "interpreters", "packages", "agents", "keys", "home folders"],
 )
 def test_the_files_of_each_family_are_protected_and_guarded(paths: str) -> None:
     unprotected = [path for path in paths.split() if not is_protected(path)]
-    places = {path: list(pairwise(["work", *path.split("/")])) for path in paths.split()}
-    unguarded = [path for path, names in places.items() if not any(is_guarded(*pair) for pair in names)]
+    places = {path: list(accumulate(path.split("/"), "{}/{}".format, initial="/work")) for path in paths.split()}
+    unguarded = [
+        path for path, names in places.items() if not any(is_guarded(*os.path.split(one)) for one in names[1:])
+    ]
 
     assert (unprotected, unguarded) == ([], [])
 
@@ -122,6 +128,7 @@ def test_the_files_of_each_family_are_protected_and_guarded(paths: str) -> None:
         *("", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py", "git~/x", "legit~1"),
         *("src/.github.py", "a.pth.txt", "venv/lib/x.py", "Makefile", "package.json", "pyproject.toml", "conftest.py"),
         *("Dockerfile", "tox.ini", "justfile", "flake.nix", ".env", ".docker/php/Dockerfile", ".cargo/x", "mise/x.py"),
+        *("share/systemd/x", "dist/share/applications/x.desktop", ".local/share/x"),
         *("src/jupyter_config_test.py", "customize.py", "simple-git-hooks", "husky.config", ".config/nextest.toml"),
     ],
 )

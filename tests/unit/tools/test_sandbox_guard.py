@@ -30,6 +30,7 @@ PLANTED = (
     *(".github/workflows/ci.yml", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json"),
     *(".devcontainer.json", ".helix/languages.toml", "sitecustomize/__init__.py", ".builds/a.yml", "uv.toml"),
     *(".mise/config.toml", ".claude/settings.json", ".cargo/config.toml", ".config/git/config", ".makai/config.toml"),
+    ".local/share/systemd/user/x.service",
 )
 
 

@@ -22,7 +22,8 @@ from makai.cli.terminal.shell_escape import ShellOutcome, ShellRun
 from makai.cli.terminal.status_area import STOPS
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
 from makai.core.content import SessionPart, Text
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import MakaiError
+from makai.core.programs import failed_editor
 from makai.core.session_events import Delivery
 from makai.core.visible_text import one_line, shown
 
@@ -241,13 +242,9 @@ class ChatInput:
 
         async def edited() -> None:
             before = self.composer.expanded(self._screen.buffer.text)
-            command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
             try:
-                self.composer.edited(await self._screen.edit(before, command, self._folder()))
+                self.composer.edited(await self._screen.edit(before, self._folder()))
             except (OSError, UnicodeDecodeError, ValueError) as error:
-                raise InvalidRequest(
-                    f"the editor {one_line(command)} failed: {one_line(str(error))}",
-                    hint="Set VISUAL or EDITOR to the command of your editor.",
-                ) from error
+                raise failed_editor(os.environ, error) from error
 
         self._do(edited)

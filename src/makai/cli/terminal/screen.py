@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +37,7 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from makai.cli.early_prompt import EARLY_PROMPT
 from makai.cli.terminal.notification import FOCUS_REPORTS, REPORT_FOCUS, REPORT_NO_FOCUS
-from makai.core.programs import find_program
+from makai.core.programs import editor_command
 
 FRAMES_PER_S: Final = 15
 MAX_INPUT_ROWS: Final = 10
@@ -166,15 +165,10 @@ class Screen:
         """Clear the terminal and draw the status area again."""
         self._app.renderer.clear()
 
-    async def edit(self, text: str, command: str, session_folder: str) -> str:
+    async def edit(self, text: str, session_folder: str) -> str:
         """The text after the user changed it in an editor, which has the terminal meanwhile. Raises `OSError` when the
-        editor cannot be started or fails, `ValueError` when its command cannot be read. An editor that is named without
-        its path is none of those in the session's folder."""
-        name, *rest = shlex.split(command)
-        folders = os.environ.get("PATH", os.defpath)
-        program = name if os.sep in name else find_program(name, folders, [session_folder])
-        if program is None:
-            raise OSError("it is not on your PATH")
+        editor cannot be started or fails, `ValueError` when its command cannot be read."""
+        command = editor_command(os.environ, [session_folder])
         with tempfile.TemporaryDirectory(prefix="makai-") as folder:
             path = Path(folder) / "message.md"
             path.write_text(text, encoding="utf-8")
@@ -182,7 +176,7 @@ class Screen:
             try:
                 async with in_terminal():
                     # The editor is the user's own program at the user's terminal, and ends when the user ends it.
-                    editor = await asyncio.create_subprocess_exec(program, *rest, str(path))
+                    editor = await asyncio.create_subprocess_exec(*command, str(path))
                     code = await editor.wait()
             finally:
                 held, self._held = self._held, None

@@ -71,7 +71,7 @@ def open_harness(
     declared, harness_id, agent = _found(name, folder)
     if agent is not None:
         try:
-            agent.argv(os.sep, variables)
+            agent.argv(os.sep, variables, roots=())
         except InvalidRequest as error:
             raise ProviderUnavailable(error.message, hint=error.hint) from error
     kind = NativeMakaiHarness if harness_id == NATIVE else MakaiHarness

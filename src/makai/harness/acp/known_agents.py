@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Literal, TypeAlias
 
@@ -24,7 +24,6 @@ from makai.core.errors import InvalidRequest
 from makai.core.programs import find_program
 from makai.harness.registry import DRIVERS, EXTERNAL
 from makai.tools.commands import child_environment, without_blocked
-from makai.tools.sandbox.policy import is_beneath
 
 AgentProtocol: TypeAlias = Literal["acp", "amp", "antigravity", "claude-code", "codex-app-server", "stub"]
 """What an agent speaks: the Agent Client Protocol, or a protocol of its own that a driver translates."""
@@ -94,12 +93,13 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         seen = without_blocked(environ)
         return child_environment(seen) | {name: value for name, value in seen.items() if name in wanted}
 
-    def argv(self, cwd: str, environ: Mapping[str, str]) -> list[str]:
-        """The command line with the path of its program. `InvalidRequest` says how to install what is missing."""
+    def argv(self, cwd: str, environ: Mapping[str, str], *, roots: Sequence[str] | None = None) -> list[str]:
+        """The command line with the path of its program, which is not taken from `roots`, by default `cwd`.
+        `InvalidRequest` says how to install what is missing."""
         if self.protocol == "stub":
             return []
         program, *rest = (word.replace("{python}", sys.executable) for word in self.command)
-        found = _found(program, cwd, environ)
+        found = _found(program, cwd, environ, (cwd,) if roots is None else roots)
         if found is None and (inside := shutil.which(program, path=child_environment(environ)["PATH"])):
             raise InvalidRequest(
                 f"{self.title} is found only as {inside}, which commands may write, so it is not started.",
@@ -114,13 +114,11 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return [found, *rest]
 
 
-def _found(program: str, cwd: str, environ: Mapping[str, str]) -> str | None:
+def _found(program: str, cwd: str, environ: Mapping[str, str], roots: Sequence[str]) -> str | None:
     """The program that a person wrote, or one on PATH that commands cannot have put there."""
     if os.sep in program:
         return shutil.which(os.path.join(cwd, program))
-    home = os.path.realpath(environ.get("HOME") or os.path.expanduser("~"))
-    is_home = is_beneath(home, os.path.realpath(cwd))  # people install agents in their home folder
-    return find_program(program, child_environment(environ)["PATH"], () if is_home else (cwd,))
+    return find_program(program, child_environment(environ)["PATH"], roots)
 
 
 @functools.cache
@@ -199,6 +197,6 @@ def offered_agents(configured: Mapping[str, AgentConfig], environ: Mapping[str, 
 
 def _program(spec: AgentSpec, environ: Mapping[str, str]) -> str:
     try:
-        return spec.argv(os.sep, environ)[0]
+        return spec.argv(os.sep, environ, roots=())[0]
     except InvalidRequest:
         return ""

@@ -120,7 +120,7 @@ class ServedCalls:
             verdict = await judge_call("ask", self.rules, (), fact.name, description, is_clients_own=False)
             decision: ev.Decision = "approve" if verdict.decision == "allow" else "deny_continue"
             if verdict.looks_at is not None:
-                self._looking.add(fact.call_id)
+                self._looking.add(fact.call_id, verdict.looks_at)
             return ev.ApprovalDecided(call_id=fact.call_id, decision=decision, reason=_NOT_NOW)
 
         async def ask(question: Question) -> ev.ApprovalDecided:

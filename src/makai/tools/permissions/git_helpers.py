@@ -8,6 +8,7 @@ files that git reads for it are its own.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,15 +41,34 @@ _CONFIG: Final = {
     "status.submoduleSummary": "false",
     "submodule.recurse": "false",
 }
+
+
+def _as_variables(config: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "GIT_CONFIG_COUNT": str(len(config)),
+        **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(config)},
+        **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(config.values())},
+    }
+
+
 SWITCHES: Final[Mapping[str, str]] = {
-    "GIT_CONFIG_COUNT": str(len(_CONFIG)),
-    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_CONFIG)},
-    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_CONFIG.values())},
+    **_as_variables(_CONFIG),
     "GIT_OPTIONAL_LOCKS": "0",  # git status would write the index, and run a hook then
     "GIT_NO_LAZY_FETCH": "1",
     "LESSSECURE": "1",
 }
 """For git 2.31 and newer; what older ones do is left to the sandbox."""
+WITHOUT_OWN_CONFIGURATION: Final[Mapping[str, str]] = {
+    **SWITCHES,
+    **_as_variables({**_CONFIG, "safe.directory": "*"}),  # the repository was checked, so its owner does not matter
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+"""For commands that show addresses: `url.*.insteadOf` of the user's own configuration may put a token into them. For
+git 2.32 and newer."""
+
+_CREDENTIALS: Final = re.compile(r"https?://[^/\s]*@|://[^/\s@]*:[^/\s]*@|://[^\s?]*\?", re.IGNORECASE)
+"""A user name of http may be a token, one of ssh is none."""
 
 _SECTION: Final = re.compile(r'\[([A-Za-z0-9-]+)(?:[ \t]+"(?:[^"\\]|\\["\\])*")?\]')
 _KEY: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=[ \t]*(.*))?")
@@ -110,6 +130,11 @@ def is_ordinary(repository: Repository, roots: Sequence[str]) -> bool:
         return False
 
 
+def has_credentials(repository: Repository) -> bool:
+    """Whether an address in its configuration holds a password or token. Reads files."""
+    return any(map(_CREDENTIALS.search, _configurations(repository)))
+
+
 def _has_own_files(repository: Repository, roots: Sequence[str]) -> bool:
     inside = (*roots, str(repository.top))
     return all(
@@ -146,10 +171,14 @@ def _is_ordinary_submodule(top: Path, roots: Sequence[str]) -> bool:
 
 def _settings(repository: Repository) -> Iterator[tuple[str, str, str]]:
     """Section, key and value, as written, of everything in its configuration."""
+    return itertools.chain.from_iterable(map(_parsed, _configurations(repository)))
+
+
+def _configurations(repository: Repository) -> Iterator[str]:
     for folder in {repository.folder, repository.common}:
         for name in ("config", "config.worktree"):
             if os.path.lexists(folder / name):
-                yield from _parsed(read_text(folder / name))
+                yield read_text(folder / name)
 
 
 def _parsed(config: str) -> Iterator[tuple[str, str, str]]:

@@ -14,8 +14,8 @@ The first line that holds decides:
     a tool that its client carries out,
     and that does not ask by itself                allow
     it writes a protected file                     ask
-    a rule or grant allows all of it               allow; in plan mode commands only read-only, and with
-                                                   git's helpers off, else ask
+    a rule or grant allows all of it               allow; git commands that only look, and in plan mode all
+                                                   commands, only read-only and with git's helpers off, else ask
     it only looks and does not ask by itself;
     edits in `accept_edits`                        allow (commands only in the session's folders)
     anything else                                  ask
@@ -36,12 +36,17 @@ from makai.tools.permissions.offered_grants import default_grant, offered_grants
 from makai.tools.permissions.rules import (
     PermissionRules,
     RuleDecision,
+    allows_every_command,
     any_version,
     decide_call,
     parse_rule,
     unreadable_paths,
 )
 
+HELPERS_REASON: Final = (
+    "The configuration of this repository is not known to be harmless: git may run programs that it names, and a "
+    "permission rule for a git command that only looks does not cover those."
+)
 PLAN_REASON: Final = (
     "The session is in plan mode: nothing is changed and no command is run that could change something. Look around "
     "with the tools that only read, then tell the user what you would do, and wait until the mode is changed."
@@ -75,12 +80,13 @@ def judge(
     description: CallDescription,
     *,
     is_clients_own: bool = False,
+    may_look: bool = True,
 ) -> Verdict:
     """Decide about a call.
 
     `grants` are rules that people set while they decided calls: the rule's text, and whether it allows or denies.
     `InvalidRequest` when one of them cannot be read. `is_clients_own`: the client that declared the tool carries it
-    out, and knows itself what it may do.
+    out, and knows itself what it may do. `may_look` is False when the file system did not agree with `looks_at`.
     """
     is_clients_own = is_clients_own and not description.asks
     rules = with_grants(rules, grants)
@@ -106,11 +112,13 @@ def judge(
         return Verdict(decision="ask", by="mode", reason="This file can make later commands run code.")
     if written == "allow":
         looks_at = None if opens else _looks_by_rule(mode, rules, tool_name, description)
+        if looks_at is not None and not may_look:
+            return Verdict(decision="ask", by="mode", reason=HELPERS_REASON)
         if mode == "plan" and description.kind == "execute" and looks_at is None:
             reason = "In plan mode a rule counts only where the command is sure to change nothing."
             return Verdict(decision="ask", by="mode", reason=reason)
         return Verdict(decision="allow", by="rule", reason="A permission rule allows this.", looks_at=looks_at)
-    if not opens and (looks_at := _looks_at(rules, tool_name, description)) is not None:
+    if may_look and not opens and (looks_at := _looks_at(rules, tool_name, description)) is not None:
         return Verdict(decision="allow", by="mode", reason="The command only looks.", looks_at=looks_at)
     if not opens and not description.asks and _is_free(mode, tool_name, description):
         return Verdict(decision="allow", by="mode", reason=f"The mode {mode} allows this.")
@@ -153,14 +161,14 @@ def _looks_at(rules: PermissionRules, tool_name: str, description: CallDescripti
 def _looks_by_rule(
     mode: PermissionMode, rules: PermissionRules, tool_name: str, description: CallDescription
 ) -> LooksAt | None:
-    """For a command that a rule allows, wherever it looks. The rule trusts a repository with the helpers that cannot be
-    switched off; plan mode does not."""
+    """For a command that a rule allows, wherever it looks. Only a rule for every command trusts a repository with the
+    helpers that cannot be switched off, and not in plan mode: it could run them directly."""
     found = _read(rules, tool_name, description)
-    if found is None:
+    if found is None or (mode != "plan" and not found.repositories):
         return None
-    if mode == "plan":
-        return LooksAt(repositories=found.repositories)
-    return LooksAt() if found.repositories else None
+    if mode != "plan" and allows_every_command(rules, tool_name, description):
+        return LooksAt()
+    return LooksAt(repositories=found.repositories)
 
 
 def _read(rules: PermissionRules, tool_name: str, description: CallDescription) -> LooksAt | None:

@@ -19,7 +19,7 @@ import msgspec
 from makai.tools.permissions.judge import Verdict, judge, with_grants
 from makai.tools.permissions.judging import JudgeRequest
 from makai.tools.permissions.looking import leads_inside
-from makai.tools.permissions.rules import PermissionRules, unreadable_paths
+from makai.tools.permissions.rules import unreadable_paths
 from makai.tools.shell_policy import syntax as shell_syntax
 
 CPU_S: Final = 0.1
@@ -37,15 +37,15 @@ def main(arguments: Sequence[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF is not handled, so it ends the process
     wanted = msgspec.json.decode(arguments[0], type=JudgeRequest)
-    verdict = _judged(wanted, wanted.rules)
+    verdict = _judged(wanted)
     if verdict.looks_at is not None:
         signal.setitimer(signal.ITIMER_PROF, FILES_CPU_S)
         unreadable = unreadable_paths(with_grants(wanted.rules, wanted.grants))
         if not leads_inside(verdict.looks_at, wanted.rules.looking_roots, unreadable):
-            verdict = _judged(wanted, msgspec.structs.replace(wanted.rules, looking_roots=()))
+            verdict = _judged(wanted, may_look=False)
     sys.stdout.buffer.write(msgspec.json.encode(verdict))
     return os.EX_OK
 
 
-def _judged(wanted: JudgeRequest, rules: PermissionRules) -> Verdict:
-    return judge(wanted.mode, rules, wanted.grants, wanted.tool_name, wanted.description)
+def _judged(wanted: JudgeRequest, *, may_look: bool = True) -> Verdict:
+    return judge(wanted.mode, wanted.rules, wanted.grants, wanted.tool_name, wanted.description, may_look=may_look)

@@ -24,7 +24,7 @@ from makai.tools.permissions.bounded_walk import (
     real_matches,
     real_path,
 )
-from makai.tools.permissions.git_helpers import SWITCHES, is_ordinary
+from makai.tools.permissions.git_helpers import SWITCHES, WITHOUT_OWN_CONFIGURATION, has_credentials, is_ordinary
 from makai.tools.permissions.git_repository import find_repository
 from makai.tools.permissions.path_patterns import DeniedPaths
 from makai.tools.shell_policy.coverage import listed
@@ -78,6 +78,8 @@ class LooksAt(msgspec.Struct, frozen=True, kw_only=True):
     """Where git runs."""
     whole_repository: bool = False
     """git shows files by whatever name they have or had."""
+    shows_addresses: bool = False
+    """git shows addresses of remotes, which may hold credentials."""
 
 
 class LookingCalls:
@@ -85,18 +87,16 @@ class LookingCalls:
 
     def __init__(self, roots: Sequence[str] = ()) -> None:
         self.roots = tuple(roots)
-        self._call_ids: set[str] = set()
+        self._calls: dict[str, LooksAt] = {}
 
-    def add(self, call_id: str) -> None:
-        self._call_ids.add(call_id)
+    def add(self, call_id: str, looks_at: LooksAt) -> None:
+        self._calls[call_id] = looks_at
 
     def __contains__(self, call_id: str) -> bool:
-        return call_id in self._call_ids
+        return call_id in self._calls
 
-    def take(self, call_id: str) -> bool:
-        looks = call_id in self._call_ids
-        self._call_ids.discard(call_id)
-        return looks
+    def take(self, call_id: str) -> LooksAt | None:
+        return self._calls.pop(call_id, None)
 
 
 def looked_at(text: str, directory: str) -> LooksAt | None:
@@ -132,6 +132,7 @@ def looked_at(text: str, directory: str) -> LooksAt | None:
         bare_globs=_joined(each.bare_globs for each in found),
         repositories=_joined(each.repositories for each in found),
         whole_repository=any(each.whole_repository for each in found),
+        shows_addresses=any(each.shows_addresses for each in found),
     )
 
 
@@ -178,6 +179,7 @@ def _looked_at(command: SimpleCommand, directory: str) -> LooksAt | None:
         bare_globs=tuple(posixpath.join(directory, glob.partition("/")[0]) for glob in globs if glob[0] in "*?"),
         repositories=(directory,) if name == "git" else (),
         whole_repository=name == "git" and not names_only,
+        shows_addresses=found.options.shows_addresses == "*" or arguments.has(found.options.shows_addresses),
     )
 
 
@@ -251,14 +253,17 @@ def _link_targets(folder: str, budget: Budget) -> Iterator[str]:
     return (real_path(entry.path, budget) for entry in budget.entries(folder) if entry.is_symlink())
 
 
-def looking_environment(environ: Mapping[str, str], roots: Sequence[str]) -> dict[str, str]:
+def looking_environment(
+    environ: Mapping[str, str], roots: Sequence[str], *, shows_addresses: bool = False
+) -> dict[str, str]:
     """The environment of a command that runs unasked: no code of the session's folders, no helper of git. Only known
     variables are kept, since many make a program load code (LD_LIBRARY_PATH, PYTHONPATH, NODE_PATH)."""
+    switches = WITHOUT_OWN_CONFIGURATION if shows_addresses else SWITCHES
     kept = {name: value for name, value in environ.items() if name in _KEPT_VARIABLES or name.startswith("LC_")}
     for name in _FOLDER_VARIABLES & environ.keys():
         if folders_outside(environ[name], roots) == environ[name]:
             kept[name] = environ[name]
-    return {**kept, **SWITCHES, "PATH": folders_outside(environ.get("PATH", ""), roots)}
+    return {**kept, **switches, "PATH": folders_outside(environ.get("PATH", ""), roots)}
 
 
 def _is_in(roots: Sequence[str], path: str) -> bool:
@@ -272,4 +277,6 @@ def _is_safe(folder: str, looks: LooksAt, roots: Sequence[str]) -> bool:
         return False
     if repository is None:
         return True
-    return is_ordinary(repository, roots) and (not looks.whole_repository or _is_in(roots, str(repository.top)))
+    if not is_ordinary(repository, roots) or (looks.shows_addresses and has_credentials(repository)):
+        return False
+    return not looks.whole_repository or _is_in(roots, str(repository.top))

@@ -133,6 +133,14 @@ def decide_call(rules: PermissionRules, tool_name: str, description: CallDescrip
     return "allow" if call.is_allowed_by(rules.allow, rules.deny) else None
 
 
+def allows_every_command(rules: PermissionRules, tool_name: str, description: CallDescription) -> bool:
+    """Whether a command is allowed by rules that name none: `Bash`, `Bash(*)` or the tool itself."""
+    general = tuple(
+        rule for rule in rules.allow if not isinstance(rule, ShellCall) or parse_shell_rule(rule.rule).covers_everything
+    )
+    return decide_call(msgspec.structs.replace(rules, allow=general), tool_name, description) == "allow"
+
+
 def denied_paths(rules: PermissionRules, *families: Family) -> DeniedPaths:
     """The files that rules of these families deny, or want to be asked about before they are read: for tools that look
     through a folder, or find a file by another name than the rules were asked about."""

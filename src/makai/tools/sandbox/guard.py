@@ -236,7 +236,9 @@ def _place_of(path: str) -> str:
     """The folder in which someone works who would meet the effect of `path`."""
     folder, name = os.path.split(path)
     above, folder_name = os.path.split(folder)
-    return above if is_guarded_pair(folder_name, name) else folder
+    if is_guarded_pair(folder_name, name):
+        return above
+    return os.path.dirname(above) if is_guarded_pair(folder, name) else folder
 
 
 def _made_readable(path: str) -> bool:

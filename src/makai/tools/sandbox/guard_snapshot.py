@@ -149,7 +149,6 @@ class _Look:
 
 def _read(path: str, version: tuple[int, int, int], also: Collection[str]) -> FolderContent:
     folders, guarded, links, names = [], [], [], set()
-    own_name = os.path.basename(path)
     with os.scandir(path) as entries:
         for entry in entries:
             name = entry.name
@@ -157,7 +156,7 @@ def _read(path: str, version: tuple[int, int, int], also: Collection[str]) -> Fo
             is_folder = entry.is_dir(follow_symlinks=False)
             is_link = entry.is_symlink()
             is_head_folder = is_folder and name == BARE_REPOSITORY_MARK
-            is_known = is_guarded(own_name, name) or (is_link and is_holder(name))
+            is_known = is_guarded(path, name) or (is_link and is_holder(name))
             if (is_known and not is_head_folder) or entry.path in also:
                 guarded.append(entry.path)
             elif name not in NOT_LOOKED_INTO:

@@ -200,7 +200,8 @@ COREUTILS: Final[Mapping[str, OptionList]] = _gnu(  # GNU coreutils 9.1
             names_only=True,
         ),
         "nproc": OptionList(options="--all --ignore=", operands="text", looks=True, names_only=True),
-        **_same("whoami arch logname users groups", OptionList(operands="text", looks=True, names_only=True)),
+        **_same("whoami arch logname groups", OptionList(operands="text", looks=True, names_only=True)),
+        "users": OptionList(operands="text", max_operands=0, looks=True, names_only=True),  # an operand is a file
         "tty": OptionList(options="-s --silent --quiet", operands="text", looks=True, names_only=True),
         "sleep": OptionList(operands="text"),
         # Programs that write; their operands are checked for files that make later commands run code.
@@ -371,7 +372,9 @@ BUILTINS: Final[Mapping[str, OptionList]] = {  # bash 5.2
 
 OTHERS: Final[Mapping[str, OptionList]] = {
     "hostname": OptionList(options="-fisdIaA", operands="text", max_operands=0, looks=True, names_only=True),
-    "uptime": OptionList(options="-psV --pretty --since", operands="text", looks=True, names_only=True),
+    "uptime": OptionList(  # that of coreutils reads the file that an operand names
+        options="-psV --pretty --since", operands="text", max_operands=0, looks=True, names_only=True
+    ),
     "free": OptionList(options="-bkmghltwV", operands="text", looks=True, names_only=True),
     "ss": OptionList(options="-tulnpaexmiHO46", operands="text"),
     "man": OptionList(options="-wfkaL: -S:s:", operands="text", check=checks.pages),

@@ -134,8 +134,8 @@ GIT: Final[Mapping[str, OptionList]] = {
         check=checks.git_lists,
     ),
     "tag": _looks(options=f"{_REFS} -l -n?", operands="text", names_only=True, check=checks.git_lists),
-    "remote": _looks(options="-v --verbose", max_operands=0, names_only=True),
-    "remote get-url": _looks(options="--all --push", operands="text", names_only=True),
+    "remote": _looks(options="-v --verbose", max_operands=0, names_only=True, shows_addresses="v verbose"),
+    "remote get-url": _looks(options="--all --push", operands="text", names_only=True, shows_addresses="*"),
     "worktree list": _looks(options="-vz --porcelain", max_operands=0, names_only=True),
     "config": _looks(
         options="-lz --list --get --get-all --get-regexp --show-origin --show-scope --name-only --local --global "
@@ -145,6 +145,7 @@ GIT: Final[Mapping[str, OptionList]] = {
         check=checks.git_reads_config,
         asks_to_look="global system includes",
         must_have_to_look="local worktree",  # the user's own configuration may hold tokens
+        shows_addresses="*",
     ),
     "config get": _git(options="--all --show-origin --local", operands="text", max_operands=1),
     "config list": _git(options="--show-origin --local", operands="text", max_operands=0),

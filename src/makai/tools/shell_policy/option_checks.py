@@ -30,7 +30,6 @@ _FIND_WITH_TEXT: Final = _names(
     "-printf -newermt -newerct -newerat"
 )
 _FIND_WITH_PATH: Final = _names("-newer -anewer -cnewer -samefile")
-FOLLOWS_LINKS: Final = _names("-L -follow")
 
 
 def find_expression(words: Sequence[str]) -> ParsedArguments | None:

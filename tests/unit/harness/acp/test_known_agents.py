@@ -83,7 +83,7 @@ def test_a_program_is_looked_for_on_the_path_or_in_the_folder_of_the_session(tmp
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert agent_of("acp:./agent -x", {}).argv(str(tmp_path), {}) == [f"{tmp_path}/./agent", "-x"]
-    assert agent_of("acp:agent", {}).argv("/", {"PATH": str(tmp_path)}) == [str(program)]
+    assert agent_of("acp:agent", {}).argv("/nowhere", {"PATH": str(tmp_path)}) == [str(program)]
 
 
 def test_an_agent_sees_the_variables_that_it_needs_and_no_others() -> None:
