@@ -21,7 +21,7 @@ from makai.core import stream_events as se
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage
 from makai.core.request import StreamOptions
-from makai.core.stream_events import StreamEvent
+from makai.core.stream_events import Retry, StreamEvent
 from makai.core.usage import Usage
 from makai.providers.retries import Retries
 
@@ -137,11 +137,14 @@ class AnswerRetries:
         """An answer was whole: the next one may break as often again."""
         self._retries.reset()
 
-    async def wait(self, broken: BrokenAnswer) -> bool:
-        """True when the model can be asked again; False when the failure is final. An answer that had begun costs
-        money each time and has no patience (`StreamOptions.retry_for_s`)."""
+    def next_wait(self, broken: BrokenAnswer) -> Retry | None:
+        """The wait before the model is asked again, or None when the failure is final; counts the failure. An answer
+        that had begun costs money each time and has no patience (`StreamOptions.retry_for_s`)."""
         patience_s = 0.0 if broken.said_something else None
-        retry = self._retries.next_wait(broken.error, patience_s) if broken.retryable else None
+        return self._retries.next_wait(broken.error, patience_s) if broken.retryable else None
+
+    async def wait(self, broken: BrokenAnswer, retry: Retry | None) -> bool:
+        """Wait as `next_wait` says. True when the model can be asked again."""
         if retry is None:
             await self.recorder.end_wait("given_up")
             return False
