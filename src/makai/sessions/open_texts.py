@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from makai.core import session_events as ev
+from makai.core.sanitize import MAX_TEXT_LENGTH
 
-MAX_LENGTH: Final = 2_500_000
-"""Characters in all open blocks together, so that a block fits into an event however it is escaped. Of an answer with
-more than this the log has only the deltas."""
+MAX_LENGTH: Final = MAX_TEXT_LENGTH
+"""Characters in all open blocks together. Of an answer with more than this the log has only the deltas."""
 MAX_BLOCKS: Final = 100
 _Block: TypeAlias = tuple[type[ev.AssistantText | ev.Reasoning], int]
 
