@@ -20,7 +20,9 @@ MARK = "\n[cut here: 500,000 of 3,000,000 characters are not kept]"
 
 
 @pytest.mark.parametrize(("step", "kind"), [("repeat: 6", ev.AssistantText), ("think:", ev.Reasoning)])
-async def test_a_text_that_no_event_can_hold_is_cut_and_says_how_much_is_missing(step: str, kind: type) -> None:
+async def test_a_text_that_no_event_can_hold_is_cut_and_says_how_much_is_missing(
+    step: str, kind: type[ev.AssistantText | ev.Reasoning]
+) -> None:
     said = PIECE if step.startswith("repeat") else f"{PIECE}" * 6
     outcome, host, _ = await run(f"{step} {said}\nsay: Done")
 
