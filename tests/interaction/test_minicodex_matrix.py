@@ -180,13 +180,39 @@ async def test_every_client_has_the_words_of_an_aborted_answer_live_replayed_and
         assert f"{said.strip()}\n\n*(broken off here)*" in exported
 
 
-async def again(site: Site, session_id: str, names: tuple[str, ...], live: list[JSON]) -> list[JSON]:
+@pytest.mark.req("MC-RESUME-001", "MC-EVT-006")
+@pytest.mark.parametrize("broken", ["say: Half an", "think: Hm"])
+async def test_every_client_has_the_words_of_an_answer_that_failed_live_replayed_and_after_a_restart(
+    serving: Serving, tmp_path: Path, broken: str
+) -> None:
+    forms = {"plain": (), "streaming": ("streaming",), "makai": ("makai.1",), "both": BOTH}
+    live: dict[str, list[JSON]] = {}
+    said = {"type": "assistant_text" if broken.startswith("say") else "reasoning", "text": broken.split(": ")[1]}
+    scenario = f"{broken}\nfail: invalid_request The model cannot go on."
+    async with serving(tmp_path, scenario) as site:
+        session_id = await site.session()
+        clients = {name: await site.client(session_id, *names) for name, names in forms.items()}
+        await clients["plain"].ask("send", text="count")
+        for name, client in clients.items():
+            await client.until("error")
+            live[name] = logged(client.frames)
+            assert [frame["text"] for frame in live[name] if frame["type"] == said["type"]] == [said["text"]]
+        shown = [await again(site, session_id, names, live[name], "error") for name, names in forms.items()]
+    async with serving(tmp_path, scenario) as site:
+        assert [await again(site, session_id, names, live[name], "error") for name, names in forms.items()] == shown
+        assert shown[0] == [{"type": "user_text", "text": "count"}, said]
+        assert [item["text"] for item in shown[3] if item["type"] == said["type"]] == [said["text"]]
+
+
+async def again(
+    site: Site, session_id: str, names: tuple[str, ...], live: list[JSON], end: str = "turn_done"
+) -> list[JSON]:
     """The transcript for a client that comes now; a replay of the log repeats what was heard `live`."""
     reader = await site.client(session_id, *names)
     (snapshot,) = reader.of_type("snapshot")
     reader.frames.clear()
     assert await reader.resume(0) == "accepted"
-    await reader.until("turn_done")
+    await reader.until(end)
     assert logged(reader.frames) == live
     await reader.close()
     transcript: list[JSON] = snapshot["transcript"]

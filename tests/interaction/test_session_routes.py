@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -14,9 +15,10 @@ from support.serving import BEARER, Site, serving
 from support.transports import TOKEN
 
 from makai.core.version import __version__
+from makai.protocols.makai.envelope import log_id_of
 from makai.server.demo import TITLE
 from makai.sessions.commands import SetTitle
-from makai.sessions.requests import GetState, ListSessions, ReadEvents, RunCommand
+from makai.sessions.requests import CreateSession, GetState, ListSessions, ReadEvents, RunCommand
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4"
 WRITES = 'tool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
@@ -53,6 +55,36 @@ async def test_a_session_is_made_listed_shown_and_deleted(tmp_path: Path, projec
         assert await site.ask("GET", "/api/sessions") == (200, {"sessions": [], "next_before": None})
         assert (await site.ask("GET", f"/api/sessions/{session_id}"))[0] == 404
         assert (await site.ask("DELETE", f"/api/sessions/{session_id}"))[0] == 404
+
+
+@pytest.mark.parametrize("name", ["run 1", "a/b?c#d", "100%", "Füße", "s-1", "\u2603" * 60])
+async def test_a_session_that_a_program_named_is_reached_by_its_name(tmp_path: Path, name: str) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        made = CreateSession(model_ref="scripted/scenario", session_id=log_id_of(name))
+        session_id = await site.sessions.dispatch(made)
+        address = f"/api/sessions/{quote(name, safe='')}"
+        status, shown = await site.ask("GET", address)
+        assert (status, shown["session_id"]) == (200, session_id)
+        for part in ("/transcript", "/export", "/diff", "/restore"):
+            by_id = await site.ask("GET", f"/api/sessions/{session_id}{part}")
+            assert await site.ask("GET", address + part) == by_id
+        client = await site.client(quote(name, safe=""))
+        assert client.of_type("welcome")[0]["session_state"]["session_id"] == session_id
+        assert await client.ask("send", text="hi") == "accepted"
+        await client.until("turn_done")
+        await client.close()
+        assert (await site.ask("POST", f"{address}/fork", {}))[0] == 201
+        assert (await site.ask("DELETE", address))[0] == 204
+        assert (await site.ask("GET", address))[0] == 404
+
+
+@pytest.mark.parametrize("name", ["%00", "%ED%A0%80", "%FF", "x" * 300, "other"])
+async def test_a_name_of_no_session_is_refused_and_the_next_request_works(tmp_path: Path, name: str) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        session_id = await site.session()
+        for method in ("GET", "DELETE"):
+            assert (await site.ask(method, f"/api/sessions/{name}"))[0] in (400, 404)
+        assert (await site.ask("GET", f"/api/sessions/{session_id}"))[0] == 200
 
 
 async def test_a_field_of_a_new_session_that_is_null_counts_as_absent(tmp_path: Path) -> None:

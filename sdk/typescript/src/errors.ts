@@ -15,6 +15,8 @@ export interface FailureDetails {
   retry_after_ms?: number | undefined;
   /** What the user can do next. */
   hint?: string | undefined;
+  /** What you should know about the run that failed, as in a response. */
+  warnings?: string[] | undefined;
   cause?: unknown;
 }
 
@@ -23,6 +25,7 @@ abstract class MakaiFailure extends Error {
   declare provider_id?: string;
   declare retry_after_ms?: number;
   declare hint?: string;
+  declare warnings?: string[];
 
   constructor(message: string, details: FailureDetails) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
@@ -30,6 +33,7 @@ abstract class MakaiFailure extends Error {
     if (details.provider_id) this.provider_id = details.provider_id;
     if (details.retry_after_ms !== undefined) this.retry_after_ms = details.retry_after_ms;
     if (details.hint) this.hint = details.hint;
+    if (details.warnings) this.warnings = details.warnings;
   }
 }
 

@@ -9,7 +9,7 @@
  * next one waits for that end.
  */
 
-import { stringOr } from "./answer.js";
+import { stringOr, warningsFrom } from "./answer.js";
 import type { Connection, Scope, ScopeListener } from "./connection.js";
 import type { Envelope, Payload } from "./envelope.js";
 import { failureFromCode, MakaiStreamError, transportError } from "./errors.js";
@@ -271,7 +271,8 @@ export class SessionLink implements ScopeListener {
 export function runFailure(payload: Payload): Failure {
   const code = payload["code"];
   const message = stringOr(payload["message"], "the run failed");
-  return failureFromCode(typeof code === "string" ? code : undefined, message, failureDetails(payload));
+  const details = { ...failureDetails(payload), ...warningsFrom(payload) };
+  return failureFromCode(typeof code === "string" ? code : undefined, message, details);
 }
 
 function leftError(): MakaiStreamError {

@@ -85,6 +85,17 @@ test("a run has the warnings of its result", async () => {
   assert.deepEqual((await run).warnings, ["acme does not take `stop`."]);
 });
 
+test("a run that failed has the warnings of its error", async () => {
+  const stage = new Stage();
+  const run = stage.run();
+  await stage.start();
+  const message = await stage.message();
+  const error = { code: "provider_error", message: "It broke.", warnings: ["acme does not take `stop`."] };
+  stage.server.reply(message, "agent_error", error);
+
+  await assert.rejects(run, { message: "It broke.", warnings: ["acme does not take `stop`."] });
+});
+
 test("a run that waited for its session lets go of it too", async () => {
   const stage = new Stage();
   const first = stage.run();

@@ -100,7 +100,7 @@ async def summarised(
     usage = Usage()
     while isinstance(message := await _written(models, model, context, modest, retries.recorder), BrokenAnswer):
         usage += message.usage
-        if not await retries.wait(message):
+        if not await retries.wait(message, retries.next_wait(message)):
             return Summarised(failure=f"the summary failed: {message.error.message}", usage=usage)
     usage += message.usage
     if not message.text().strip():

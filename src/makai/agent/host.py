@@ -127,13 +127,16 @@ class Recorder:
         """A call that an earlier part of the run logged."""
         self._open_calls[call.call_id] = False
 
-    async def close(self, turn_reason: StopReason, why: str, usage: Usage | None = None) -> None:
+    async def close(
+        self, turn_reason: StopReason, why: str, usage: Usage | None = None, *, is_final: bool = False
+    ) -> None:
         """End the open turn, then every open call; `why` completes "Not run: " and "Interrupted: ". The wait for
-        another attempt ends with a run that is aborted."""
+        another attempt ends with a run that is aborted. `is_final` is that of `TurnEnded`."""
         if turn_reason == "aborted":
             await self.end_wait(why)
         if self._open_turn is not None:
-            await self.emit(ev.TurnEnded(turn=self._open_turn, stop_reason=turn_reason, usage=usage or Usage()))
+            used = usage or Usage()
+            await self.emit(ev.TurnEnded(turn=self._open_turn, stop_reason=turn_reason, usage=used, is_final=is_final))
         for call_id, started in tuple(self._open_calls.items()):
             said = f"Interrupted: {why}; what the tool did so far is unknown." if started else f"Not run: {why}."
             await self.emit(

@@ -237,13 +237,15 @@ class _Run:
         broken = answer.broken
         assert broken is not None, "an answer is whole or broken"
         self._usage += broken.usage
-        await self._recorder.close("error", "the model's answer broke off", broken.usage)
+        retry = self._retries.next_wait(broken)
+        is_final = retry is None and broken.said_something
+        await self._recorder.close("error", "the model's answer broke off", broken.usage, is_final=is_final)
         too_long = f"The conversation is too long for the model ({broken.error.message})"
         if isinstance(broken.error, ContextOverflow) and await self._compact(too_long):
             return None
         if broken.blames_input and await self._drop_media():
             return None
-        if await self._retries.wait(broken):
+        if await self._retries.wait(broken, retry):
             return None
         if broken.blames_input and self._conversation.asks_with_media():
             # The next run finds the message among the earlier ones, and replaces its parts when they are refused again.

@@ -20,10 +20,10 @@ from makai.agent.settings import AgentSettings
 from makai.agent.tool_io import ArgumentsSchema, ProgressReporter
 from makai.aio.cancellation import run_with_grace
 from makai.core import session_events as ev
-from makai.core.content import Text, ToolCall, ToolResult
+from makai.core.content import Image, Text, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest, MakaiError, ToolUnavailable
 from makai.core.messages import ToolMessage
-from makai.core.sanitize import sanitize
+from makai.core.sanitize import MAX_TEXT_LENGTH, REPLACED, REPLACEMENT, sanitize
 from makai.tools.base import CallDescription, Tool, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool, plan_of
 
@@ -88,6 +88,9 @@ class ToolCalls:
 
     async def take(self, part: ToolCall, content_index: int) -> PreparedCall:
         """Log and prepare a call that the model has just written whole."""
+        if len(part.arguments_json) > MAX_TEXT_LENGTH:
+            too_long = f"The arguments have {len(part.arguments_json):,} characters, more than {MAX_TEXT_LENGTH:,}."
+            part = msgspec.structs.replace(part, arguments_json="{}", arguments_error=too_long)
         fact = ev.ToolCalled(
             call_id=self._host.call_id(part.tool_call_id),
             name=part.name,
@@ -208,7 +211,7 @@ class ToolCalls:
 
     async def _finish(self, call: PreparedCall, outcome: ToolOutcome) -> ToolMessage:
         outcome = sanitize(outcome)
-        content = outcome.content or (Text(text=NO_OUTPUT),)
+        content = _with_note(outcome.content) or (Text(text=NO_OUTPUT),)
         finished = ev.ToolFinished(
             call_id=call.fact.call_id,
             content=content,
@@ -236,6 +239,13 @@ def _batches(calls: Sequence[PreparedCall]) -> Iterator[list[PreparedCall]]:
     for waits, group in groupby(calls, lambda call: call.waits):
         batch = list(group)
         yield from ([call] for call in batch) if waits else [batch]
+
+
+def _with_note(content: tuple[Text | Image, ...]) -> tuple[Text | Image, ...]:
+    """The result of a tool, which says once that something in it was replaced, unless the tool has said so."""
+    text = "\n".join(part.text for part in content if isinstance(part, Text))
+    is_silent = REPLACEMENT in text and f"{REPLACEMENT} stands for" not in text
+    return (*content, Text(text=REPLACED)) if is_silent else content
 
 
 def _failure(name: str, error: BaseException) -> str:

@@ -21,7 +21,8 @@ from makai.core import stream_events as se
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage
 from makai.core.request import StreamOptions
-from makai.core.stream_events import StreamEvent
+from makai.core.sanitize import MAX_TEXT_LENGTH, cut_text
+from makai.core.stream_events import Retry, StreamEvent
 from makai.core.usage import Usage
 from makai.providers.retries import Retries
 
@@ -53,7 +54,7 @@ class TurnAnswer(msgspec.Struct, kw_only=True):
 async def answer_of(
     stream: AsyncGenerator[StreamEvent, None], recorder: Recorder, tool_calls: ToolCalls, watch: SilenceWatch
 ) -> TurnAnswer:
-    answer = TurnAnswer()
+    answer, lengths = TurnAnswer(), _BlockLengths()
     async with aclosing(guarded(stream)) as events, watch:
         async for event in events:
             if type(event) is not se.Keepalive:  # alive, but nothing new
@@ -61,8 +62,8 @@ async def answer_of(
                 if recorder.is_waiting and not isinstance(event, se.Start | BrokenAnswer):
                     await recorder.end_wait("answered")
             if isinstance(event, se.TextDelta | se.ThinkingDelta):
-                delta = _delta(event)
-                if not recorder.emit_delta(delta):
+                delta = lengths.delta(event)
+                if delta is not None and not recorder.emit_delta(delta):
                     await recorder.emit(delta)
             elif isinstance(event, se.ToolCallEnd):
                 answer.calls.append(await tool_calls.take(event.tool_call, event.content_index))
@@ -80,17 +81,33 @@ async def answer_of(
     return answer
 
 
-def _delta(event: se.TextDelta | se.ThinkingDelta) -> ev.Delta:
-    kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
-    return kind(content_index=event.content_index, delta=event.delta)
+class _BlockLengths:
+    """Leaves out what is said in a block beyond what an event can hold; its whole fact says how much that was."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[int, int] = {}
+
+    def delta(self, event: se.TextDelta | se.ThinkingDelta) -> ev.Delta | None:
+        index, words = event.content_index, event.delta
+        before = self._lengths.get(index, 0)
+        self._lengths[index] = before + len(words)
+        if self._lengths[index] > MAX_TEXT_LENGTH:
+            words = words[: max(0, MAX_TEXT_LENGTH - before)]
+            if not words:
+                return None
+        kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
+        return kind(content_index=index, delta=words)
 
 
 def _fact(event: StreamEvent) -> ev.SessionEvent | None:
     """The fact that an event is; most kinds say nothing that a session keeps."""
     match event:
         case se.TextEnd(content_index=index, text=text, content_signature=signature):
-            return ev.AssistantText(content_index=index, text=text, signature=signature)
+            kept = cut_text(text)
+            return ev.AssistantText(content_index=index, text=kept, signature=signature if kept is text else None)
         case se.ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):
+            if (kept := cut_text(text)) is not text:  # its vendor refuses it without the rest
+                return ev.Reasoning(content_index=index, text=kept, broken_off=True)
             return ev.Reasoning(content_index=index, text=text, signature=signature, redacted=redacted)
         case se.Keepalive(note=note) if note:  # why nothing happens: a rate limit is no silence
             return ev.Notice(level=event.level, code=event.code, message=note)
@@ -137,11 +154,14 @@ class AnswerRetries:
         """An answer was whole: the next one may break as often again."""
         self._retries.reset()
 
-    async def wait(self, broken: BrokenAnswer) -> bool:
-        """True when the model can be asked again; False when the failure is final. An answer that had begun costs
-        money each time and has no patience (`StreamOptions.retry_for_s`)."""
+    def next_wait(self, broken: BrokenAnswer) -> Retry | None:
+        """The wait before the model is asked again, or None when the failure is final; counts the failure. An answer
+        that had begun costs money each time and has no patience (`StreamOptions.retry_for_s`)."""
         patience_s = 0.0 if broken.said_something else None
-        retry = self._retries.next_wait(broken.error, patience_s) if broken.retryable else None
+        return self._retries.next_wait(broken.error, patience_s) if broken.retryable else None
+
+    async def wait(self, broken: BrokenAnswer, retry: Retry | None) -> bool:
+        """Wait as `next_wait` says. True when the model can be asked again."""
         if retry is None:
             await self.recorder.end_wait("given_up")
             return False

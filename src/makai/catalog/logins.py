@@ -169,6 +169,7 @@ def _vendor(provider_id: str, provider: ProviderConfig) -> Vendor:
         takes_key=True,
         default_model=provider.default_model,
         listing="openai" if provider.api.startswith("openai") else "none",
+        is_configured=True,
     )
 
 

@@ -62,6 +62,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """Sent with every request. Never a secret."""
     account_headers: dict[str, str] = {}
     """Header -> what the login learned that it carries (`OAuthToken.provider_data`)."""
+    is_configured: bool = False
+    """Whether a `[providers.ID]` table of the user's config.toml describes it."""
     option_variables: dict[str, tuple[str, ...]] = {}
     """Option of `Model.options` -> environment variables that set it."""
 

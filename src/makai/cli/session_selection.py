@@ -12,6 +12,7 @@ from makai.cli.early_prompt import EARLY_PROMPT
 from makai.core.durations import duration
 from makai.core.errors import InvalidRequest
 from makai.core.visible_text import one_line
+from makai.protocols.makai.envelope import is_session_id, log_id_of
 from makai.sessions.log.base import SessionFilter, SessionSummary
 from makai.sessions.requests import GetSession, ListSessions
 from makai.sessions.service import Sessions
@@ -39,18 +40,24 @@ def shown_agent(session: SessionSummary | SessionState, max_length: int | None =
 
 
 async def find_session(sessions: Sessions, given: str) -> SessionSummary:
-    """The session with this id, or the only one whose id begins with it."""
+    """The session with this id, or the only one whose id begins with it or that a program named so."""
     wanted = given.strip()
     if wanted and (exact := await sessions.dispatch(GetSession(wanted))) is not None:
         return exact
     known = await every_session(sessions)
-    matching = [summary for summary in known if wanted and summary.session_id.startswith(wanted)]
+    named = log_id_of(given) if is_session_id(given) else ""
+    matching = [
+        summary
+        for summary in known
+        if summary.session_id == named or (wanted and summary.session_id.startswith(wanted))
+    ]
     if len(matching) == 1:
         return matching[0]
     if matching:
         shown = ", ".join(summary.session_id for summary in matching[:MAX_NAMED])
         more = f" and {len(matching) - MAX_NAMED} more" if len(matching) > MAX_NAMED else ""
-        several = f"{len(matching)} sessions begin with {given!r}: {shown}{more}."
+        so_named = " or have this name" if any(summary.session_id == named for summary in matching) else ""
+        several = f"{len(matching)} sessions begin with {given!r}{so_named}: {shown}{more}."
         raise InvalidRequest(several, hint="Type more of the id.")
     raise InvalidRequest(f"there is no session {given!r}.", hint=_did_you_mean(wanted, known))
 

@@ -32,8 +32,11 @@ def failure_of(said: Nack | StreamError | AgentError | ErrorEvent) -> ClientFail
         case _:
             code, message = said.code, said.message
     provider_id, hint = said.provider_id, said.hint
+    warnings = said.warnings if isinstance(said, AgentError) else ()
     if code in _AUTH_CODES:
-        return MakaiAuthError(message, kind="provider_error", code=code, provider_id=provider_id, hint=hint)
+        return MakaiAuthError(
+            message, kind="provider_error", code=code, provider_id=provider_id, hint=hint, warnings=warnings
+        )
     kind: StreamErrorKind = "provider_error" if code in _UPSTREAM_CODES else "unknown"
     return MakaiStreamError(
         message,
@@ -42,6 +45,7 @@ def failure_of(said: Nack | StreamError | AgentError | ErrorEvent) -> ClientFail
         provider_id=provider_id,
         retry_after_ms=said.retry_after_ms,
         hint=hint,
+        warnings=warnings,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 from uuid import uuid4
 
@@ -92,6 +92,8 @@ def chat_messages(messages: Messages) -> tuple[ChatMessage, ...]:
     """Messages in every spelling -> as the wire spells them."""
     if isinstance(messages, str):
         return (ChatMessage(role="user", content=messages),)
+    if not isinstance(messages, Iterable) or isinstance(messages, Mapping | bytes):
+        raise InvalidRequest("messages is neither a text nor a list of messages")
     return tuple(chat_message(message, f"messages[{position}]") for position, message in enumerate(messages))
 
 

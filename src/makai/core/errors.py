@@ -313,9 +313,12 @@ class MakaiAuthError(MakaiError):
         code: str | None = None,
         provider_id: str | None = None,
         hint: str | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> None:
+        """`warnings` are those of the run that failed: what the user should know about it."""
         super().__init__(message, hint=hint)
         self.kind = kind
+        self.warnings = warnings
         self.code = code or kind
         self.provider_id = provider_id
 
@@ -332,9 +335,12 @@ class MakaiStreamError(MakaiError):
         provider_id: str | None = None,
         retry_after_ms: int | None = None,
         hint: str | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> None:
+        """`warnings` are those of the run that failed: what the user should know about it."""
         super().__init__(message, hint=hint)
         self.kind = kind
+        self.warnings = warnings
         self.code = code or kind
         self.provider_id = provider_id
         self.retry_after_ms = retry_after_ms

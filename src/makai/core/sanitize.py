@@ -10,6 +10,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 REPLACEMENT: Final = "\ufffd"
+REPLACED: Final = f"[{REPLACEMENT} stands for what is not text, such as NUL]"
+"""What a result says once, after a text in which something was replaced."""
+MAX_TEXT_LENGTH: Final = 2_500_000
+"""Characters of a text that fits into an event however it is escaped."""
 
 _NOT_CARRIED: Final = re.compile("[\x00\ud800-\udfff]")
 
@@ -26,6 +30,14 @@ def sanitize_text(text: str) -> str:
     if is_clean(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\x00", REPLACEMENT)
+
+
+def cut_text(text: str) -> str:
+    """The text if an event can hold it; otherwise its beginning, and how much is missing."""
+    if len(text) <= MAX_TEXT_LENGTH:
+        return text
+    missing = len(text) - MAX_TEXT_LENGTH
+    return f"{text[:MAX_TEXT_LENGTH]}\n[cut here: {missing:,} of {len(text):,} characters are not kept]"
 
 
 def sanitize_json(text: str) -> str:

@@ -234,6 +234,8 @@ class TurnEnded(NestedFact, frozen=True, tag="turn_ended"):
     turn: int
     stop_reason: StopReason
     usage: Usage = Usage()
+    is_final: bool = False
+    """The answer broke off, and the model is not asked again: what was said of it is the answer."""
 
 
 class AssistantTextDelta(NestedFact, frozen=True, tag="text_delta"):
@@ -259,7 +261,8 @@ class AssistantText(NestedFact, frozen=True, tag="assistant_text"):
     text: str
     signature: str | None = None
     broken_off: bool = False
-    """The run was aborted in the middle of the block: this is what was said of it. Older logs have only the deltas."""
+    """The run was aborted or failed in the middle of the block: this is what was said of it. Older logs have only the
+    deltas."""
 
 
 class Reasoning(NestedFact, frozen=True, tag="reasoning"):
@@ -269,6 +272,8 @@ class Reasoning(NestedFact, frozen=True, tag="reasoning"):
     text: str
     signature: str | None = None
     redacted: bool = False
+    broken_off: bool = False
+    """As in `AssistantText`."""
 
 
 class FilePlace(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -95,11 +95,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             return "Send a credential with the request."
         return how_to_log_in(self.vendor.id, self.vendor.key_variables)
 
-    def chat_reference(self) -> str:
-        """The same model behind Chat Completions, where Responses was asked and the vendor speaks both."""
-        if self.model is None or self.vendor is None or self.model.api != RESPONSES or CHAT not in self.vendor.paths:
+    def how_to_use_chat(self) -> str:
+        """How to ask the model by Chat Completions; "" unless Responses was asked and the server may speak both."""
+        if self.model is None or self.vendor is None or self.model.api != RESPONSES:
             return ""
-        return format_model_ref(self.vendor.id, CHAT, self.model.id)
+        if CHAT in self.vendor.paths:
+            return f"use Chat Completions: `{format_model_ref(self.vendor.id, CHAT, self.model.id)}`"
+        if self.vendor.is_configured:
+            return f'set `api = "{CHAT}"` in `[providers.{self.vendor.id}]` of config.toml'
+        return ""
 
 
 def vendor_error(body: bytes) -> tuple[str, str | None, str | None]:
@@ -276,8 +280,8 @@ def _status_hint(target: Target, status: int | None, words: str) -> str | None:
         if target.secret is None:
             return f"No credential was sent. If the server wants one: {target.how_to_log_in()}"
         return "The credential is known but may not do this: check which models, projects and regions it is allowed."
-    if status in (404, 405, 501) and (chat := target.chat_reference()) and not _NO_MODEL.search(words):
-        return f"If this server has no Responses API, use Chat Completions: `{chat}`. Else check the base URL."
+    if status in (404, 405, 501) and (chat := target.how_to_use_chat()) and not _NO_MODEL.search(words):
+        return f"If this server has no Responses API, {chat}. Else check the base URL."
     if status == 404:
         return "Check the model name (`makai models list`) and the base URL."
     if status is not None and status >= 500:

@@ -15,6 +15,7 @@ from makai.core.errors import ChannelClosed, MakaiError
 from makai.protocols.minicodex.commands import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, CloseCode, Limits, MinicodexConnection
 from makai.server.scopes import scoped
+from makai.server.session_names import session_id_of
 from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
 from makai.sessions.log import encoding
 from makai.sessions.requests import CreateSession, GetState, ReadEvents, RunCommand
@@ -159,6 +160,8 @@ class _Client:
         sessions = await self._sessions()
         if session_id is None:
             session_id = await sessions.dispatch(await self._server.make_new(self._caller))
+        else:
+            session_id = await session_id_of(sessions, session_id)
         await sessions.dispatch(GetState(session_id))  # whether this caller may see it: views are shared
         former = self._shared
         self._shared = await self._server.views.enter(session_id, self._wake)

@@ -25,6 +25,7 @@ from makai.server.backend import Backend
 from makai.server.demo import make_demo
 from makai.server.http_json import answer, answering, read_body
 from makai.server.scopes import ScopedSessions, check_all_sessions
+from makai.server.session_names import session_id_of
 from makai.server.session_views import read_transcript
 from makai.sessions import requests as req
 from makai.sessions.export import jsonl, markdown
@@ -92,6 +93,11 @@ class SessionRoutes:
     async def _open(self, request: web.Request) -> Sessions:
         return ScopedSessions(await self._sessions(), caller_of(request))
 
+    async def _session(self, request: web.Request) -> tuple[Sessions, str]:
+        """The sessions, and the id of the one that the address names."""
+        sessions = await self._open(request)
+        return sessions, await session_id_of(sessions, request.match_info["id"])
+
     async def new_session(self, caller: Caller) -> req.CreateSession:
         """The session of a client that names no settings."""
         return await self._wanted(NewBody(), caller)
@@ -144,14 +150,15 @@ class SessionRoutes:
         return answer(_shown(await self._summary(request)))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        if not await (await self._open(request)).dispatch(req.DeleteSession(request.match_info["id"])):
+        sessions, session_id = await self._session(request)
+        if not await sessions.dispatch(req.DeleteSession(session_id)):
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return web.Response(status=204)
 
     async def _fork(self, request: web.Request) -> web.Response:
         body = await read_body(request, ForkBody, MAX_BODY)
-        wanted = req.ForkSession(origin=request.match_info["id"], at=body.at)
-        return answer({"session_id": await (await self._open(request)).dispatch(wanted)}, 201)
+        sessions, origin = await self._session(request)
+        return answer({"session_id": await sessions.dispatch(req.ForkSession(origin=origin, at=body.at))}, 201)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         form = request.query.get("format", "md")
@@ -185,11 +192,13 @@ class SessionRoutes:
         if direction not in ("undo", "redo"):
             raise InvalidRequest("direction is undo or redo.")
         count, to = _number(request, "count", 1, least=1), _number(request, "to", 0) or None
-        wanted = req.PreviewRestore(request.match_info["id"], "undo" if direction == "undo" else "redo", count, to)
-        return answer(msgspec.to_builtins(await (await self._open(request)).dispatch(wanted)))
+        sessions, session_id = await self._session(request)
+        wanted = req.PreviewRestore(session_id, "undo" if direction == "undo" else "redo", count, to)
+        return answer(msgspec.to_builtins(await sessions.dispatch(wanted)))
 
     async def _diff(self, request: web.Request) -> web.Response:
-        found = await (await self._open(request)).dispatch(req.GetSessionDiff(request.match_info["id"]))
+        sessions, session_id = await self._session(request)
+        found = await sessions.dispatch(req.GetSessionDiff(session_id))
         return answer({"files": msgspec.to_builtins(found)})
 
     async def _approvals(self, request: web.Request) -> web.Response:
@@ -212,7 +221,8 @@ class SessionRoutes:
         return answer({"harnesses": shown})
 
     async def _summary(self, request: web.Request) -> SessionSummary:
-        summary = await (await self._open(request)).dispatch(req.GetSession(request.match_info["id"]))
+        sessions, session_id = await self._session(request)
+        summary = await sessions.dispatch(req.GetSession(session_id))
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return summary

@@ -22,8 +22,8 @@ RUN_IDS = UUID("6d616b61-6900-5000-8000-72756e206964")
 """The namespace of run ids (RFC 9562 section 5.5)."""
 
 
-OpenTextsOf: TypeAlias = Callable[[], tuple[ev.AssistantText, ...]]
-"""Gives the text blocks that have begun and are not whole, as the log should have them (`open_texts`)."""
+OpenTextsOf: TypeAlias = Callable[[], tuple[ev.AssistantText | ev.Reasoning, ...]]
+"""Gives the text and thinking blocks that have begun and are not whole, as the log should have them (`open_texts`)."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -157,6 +157,8 @@ class Draft:
         elif isinstance(terminal, ev.RunFinished) and terminal.stop_reason == "aborted":
             self.log_abort(run.run_id, by="agent", reason="")
         is_failure = isinstance(terminal, ev.RunFailed)
+        if is_failure:
+            self.log_open_texts(run.run_id)
         for call in run.calls.values():
             if call.status == "pending":
                 denied = ev.ApprovalDecided(call_id=call.call_id, decision="deny_abort", by="run_ended")

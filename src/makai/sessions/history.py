@@ -325,7 +325,7 @@ class History:
 
     def _on_whole(self, event: ev.AssistantText | ev.Reasoning, logged: ev.Logged) -> None:
         if (words := self._words(event, logged)) is not None:
-            if isinstance(event, ev.AssistantText) and event.broken_off:
+            if event.broken_off:
                 words.deltas = [event.text]
                 return
             words.item = msgspec.structs.replace(words.item, text=event.text, whole=True)

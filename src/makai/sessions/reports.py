@@ -72,8 +72,9 @@ def _turn_started(draft: Draft, run: Run, event: ev.TurnStarted) -> None:
 def _turn_ended(draft: Draft, run: Run, event: ev.TurnEnded) -> None:
     is_open = run.turn_open and event.turn == run.turn and not event.parent_call_id
     if is_open or (run.status != "aborting" and not _is_in_turn(draft, run, event)):
-        if event.stop_reason == "aborted" and run.status != "aborting" and not event.parent_call_id:
-            draft.log_open_texts(run.run_id)  # a limit of the run ended the answer
+        is_last = event.is_final or event.stop_reason == "aborted"  # a limit of the run ended the answer
+        if is_last and run.status != "aborting" and not event.parent_call_id:
+            draft.log_open_texts(run.run_id)
         draft.log(event, run.run_id)
     elif run.status != "aborting":
         raise _out_of_order(f"turn {event.turn} is not open")

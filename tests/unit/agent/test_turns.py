@@ -148,7 +148,7 @@ async def test_an_answer_that_breaks_off_is_one_error_and_keeps_the_words_that_c
         ev.TurnStarted(turn=1),
         *text("Half an"),
         ev.AssistantTextDelta(content_index=1, delta="answer"),
-        ev.TurnEnded(turn=1, stop_reason="error"),
+        ev.TurnEnded(turn=1, stop_reason="error", is_final=True),
     ]
     assert error_of(outcome) == (ProviderError, "the connection broke in the middle of the answer")
 
@@ -161,7 +161,7 @@ async def test_a_call_of_an_answer_that_broke_off_is_not_carried_out() -> None:
         ev.TurnStarted(turn=1),
         called("look"),
         ev.AssistantTextDelta(content_index=1, delta="and"),
-        ev.TurnEnded(turn=1, stop_reason="error"),
+        ev.TurnEnded(turn=1, stop_reason="error", is_final=True),
         finished("c1", "Not run: the model's answer broke off.", is_error=True),
     ]
     assert tool.ran == []

@@ -7,6 +7,7 @@ import pytest
 from makai.cli.session_selection import chosen_session, every_session, find_session
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import SessionClosed, SessionCreated
+from makai.protocols.makai.envelope import log_id_of
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.log.base import Pending
 from makai.sessions.log.memory import MemoryLog
@@ -45,6 +46,18 @@ async def test_a_beginning_that_several_have_lists_them() -> None:
         "7 sessions begin with 'abc': abc-6, abc-5, abc-4, abc-3, abc-2 and 2 more.",
         "Type more of the id.",
     )
+
+
+async def test_the_name_that_a_program_gave_its_session_is_enough_where_no_id_begins_with_it() -> None:
+    named = log_id_of("my run/1")
+    sessions, _ = await sessions_of((named, "by a program"), ("abc-1", ""), (log_id_of("abc"), ""))
+
+    assert (await find_session(sessions, "my run/1")).session_id == named
+    assert await refusal(sessions, "abc") == (
+        f"2 sessions begin with 'abc' or have this name: {log_id_of('abc')}, abc-1.",
+        "Type more of the id.",
+    )
+    assert (await refusal(sessions, "my run/2"))[0] == "there is no session 'my run/2'."
 
 
 async def test_a_typing_mistake_is_answered_with_what_was_meant() -> None:

@@ -433,3 +433,24 @@ async def test_every_call_tells_which_options_the_vendor_does_not_take(kind: str
     warning = "openai does not take `temperature`, `stop` for gpt-5.1 in this request: it was sent without."
     responses += [stream.response for stream in streams]
     assert [response.warnings for response in responses] == [(warning,)] * 4
+
+
+PROBLEM = b'"error":{"code":"invalid_prompt","message":"No."}'
+REFUSED = b'data: {"type":"response.failed","response":{"status":"failed",' + PROBLEM + b"}}\n\n"
+
+
+@pytest.mark.req("MK-PROV-005")
+@pytest.mark.parametrize("kind", ["in_process", "websocket"])
+async def test_a_run_that_failed_tells_which_options_the_vendor_does_not_take(kind: str, tmp_path: Path) -> None:
+    environ = {"MAKAI_HOME": str(tmp_path), "HOME": str(tmp_path), "OPENAI_API_KEY": "k"}
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        upstream(answers(REFUSED)) as vendor,
+        serving(kind, environ | {"OPENAI_BASE_URL": vendor.url}) as options,
+        makai.create_makai_client(options) as client,
+    ):
+        with pytest.raises(makai.MakaiStreamError) as failed:
+            await client.agent.run(model_ref="openai/openai-responses@gpt-5.1", messages="Hi", options={"stop": ["X"]})
+
+    warning = "openai does not take `stop` for gpt-5.1 in this request: it was sent without."
+    assert failed.value.warnings == (warning,)

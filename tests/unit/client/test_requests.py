@@ -168,6 +168,11 @@ def test_messages_of_the_core_are_accepted() -> None:
     [
         *((make, {"messages": "Hi"}, "model_ref is missing") for make in (request, agent_request)),
         *((make, {"model_ref": "m"}, "messages is missing") for make in (request, agent_request)),
+        *(
+            (make, {"model_ref": "m", "messages": given}, "messages is neither a text nor a list of messages")
+            for make in (request, agent_request)
+            for given in (SAID, b"Hi", 5)
+        ),
         (request, {"model_ref": "m", "messages": [{"role": "robot", "content": ""}]}, r"messages\[0\]"),
         (request, {"model_ref": "m", "messages": ["a", 7]}, r"messages\[1\]"),
         (request, ASKED | {"options": {"temprature": 1}}, "temprature"),

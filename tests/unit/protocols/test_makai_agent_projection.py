@@ -307,15 +307,21 @@ def test_an_agent_without_turns_gets_one_that_ends_with_its_first_tool_or_with_t
 
 
 @pytest.mark.req("MK-PROV-005")
-def test_a_result_has_the_warnings_of_its_run() -> None:
+@pytest.mark.parametrize(
+    ("end", "settlement"),
+    [
+        (ev.RunFinished(stop_reason="end_turn", usage=Usage()), "agent_result"),
+        (ev.RunFinished(stop_reason="aborted", usage=Usage()), "agent_error"),
+        (ev.RunFailed(code="provider_error", message="It broke."), "agent_error"),
+    ],
+)
+def test_a_settlement_has_the_warnings_of_its_run(end: ev.RunFinished | ev.RunFailed, settlement: str) -> None:
     frames = told(
         START,
         ev.Notice(level="warning", code="option_ignored", message="acme does not take `stop`."),
         ev.Notice(level="info", code="x", message="y"),
         *turn(1, ev.AssistantText(content_index=0, text="Hi")),
-        ev.RunFinished(stop_reason="end_turn", usage=Usage()),
+        end,
     )
 
-    assert [payload["warnings"] for kind, payload in frames if kind == "agent_result"] == [
-        ["acme does not take `stop`."]
-    ]
+    assert [payload["warnings"] for kind, payload in frames if kind == settlement] == [["acme does not take `stop`."]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -227,6 +228,25 @@ async def test_a_server_without_responses_is_asked_by_the_chat_reference(body: b
                 f"If this server has no Responses API, use Chat Completions: `{reference}`. Else check the base URL."
             )
             assert (await models.complete(reference, context, ONCE)).text() == "Hello"
+
+
+@pytest.mark.parametrize("body", NO_PLACE)
+async def test_a_configured_server_without_responses_is_answered_by_the_setting_to_change(
+    body: bytes, tmp_path: Path
+) -> None:
+    async with upstream(refuses(404, body)) as server:
+        (tmp_path / "config.toml").write_text(
+            f'[providers.corp]\nbase_url = "{server.url}/v1"\napi = "openai-responses"\n'
+        )
+        async with ModelRuntime({"MAKAI_HOME": str(tmp_path)}) as models:
+            context = ask(model("openai-responses")).context
+            *_, event = [one async for one in models.stream("corp/my-model", context, ONCE)]
+
+    assert isinstance(event, Failed)
+    assert event.hint == (
+        'If this server has no Responses API, set `api = "openai-completions"` in `[providers.corp]` of config.toml. '
+        "Else check the base URL."
+    )
 
 
 @pytest.mark.parametrize("body", NO_MODEL)

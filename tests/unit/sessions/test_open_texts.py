@@ -1,4 +1,4 @@
-"""What an aborted answer said is in the log as whole texts, before the abort."""
+"""What an answer said that was aborted or failed is in the log as whole blocks, before its end."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def test_an_abort_logs_what_was_said_and_then_that_the_run_is_aborted(trial: Tri
     trial.report(ev.RunFinished(stop_reason="aborted"))
 
     assert [logged.event for logged in trial.log[before:]] == [
+        ev.Reasoning(content_index=0, text="Hm", broken_off=True),
         broken_off("Hello", 1),
         ev.RunStatusChanged(status="aborting"),
         ev.RunAborted(),
@@ -90,6 +91,34 @@ def test_an_answer_that_failed_stays_in_deltas_because_it_may_be_asked_for_again
     trial.report(ev.RunFailed(code="overloaded", message="Too busy."))
 
     assert texts(trial) == []
+
+
+def test_an_answer_that_failed_for_good_is_whole_too(trial: Trial) -> None:
+    thought = ev.ReasoningDelta(content_index=0, delta="Hm")
+    ended = ev.TurnEnded(turn=1, stop_reason="error", is_final=True)
+    trial.report(ev.TurnStarted(turn=1), thought, delta("Half", 1), ended)
+    trial.report(ev.RunFailed(code="overloaded", message="Too busy."))
+
+    assert trial.last(5) == [
+        ev.Reasoning(content_index=0, text="Hm", broken_off=True),
+        broken_off("Half", 1),
+        ended,
+        ev.RunStatusChanged(status="error"),
+        ev.RunFailed(code="overloaded", message="Too busy."),
+    ]
+    (_, answer) = history(each for each in trial.log if not isinstance(each.event, ev.Delta)).messages()
+    assert answer.content == (Text(text="Half"),)  # type: ignore[union-attr]
+
+
+def test_a_run_that_fails_in_the_middle_of_a_turn_logs_what_was_said(trial: Trial) -> None:
+    trial.report(ev.TurnStarted(turn=1), delta("Half"), ev.RunFailed(code="agent_ended", message="It ended."))
+
+    assert trial.last(4) == [
+        broken_off("Half"),
+        ev.TurnEnded(turn=1, stop_reason="error"),
+        ev.RunStatusChanged(status="error"),
+        ev.RunFailed(code="agent_ended", message="It ended."),
+    ]
 
 
 def test_an_abort_after_a_restart_does_not_repeat_what_the_failed_turn_said(trial: Trial) -> None:

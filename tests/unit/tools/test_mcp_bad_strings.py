@@ -17,10 +17,9 @@ import pytest
 from aiohttp import web
 from support.orphan_trials import Silent, confining, text_of
 
-from makai.core.sanitize import is_clean
+from makai.core.sanitize import REPLACED, is_clean
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.manager import McpManager
-from makai.tools.mcp.tools import REPLACED
 
 WITHIN_S = 60.0
 TRANSPORTS = ("stdio", "json", "stream", "sse")

@@ -241,6 +241,8 @@ class AgentError(Payload, frozen=True, kw_only=True):
     hint: str | None = None
     usage: Usage | None = None
     run_id: str | None = None
+    warnings: tuple[str, ...] = ()
+    """As in `AgentResult`."""
 
 
 class AgentStopped(Payload, frozen=True, kw_only=True):

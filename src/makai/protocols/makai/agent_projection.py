@@ -112,6 +112,7 @@ class AgentProjection:
             hint=hint,
             usage=event.usage,
             run_id=run.run_id,
+            warnings=tuple(run.warnings),
         )
         return [*self._events(logged, run, wire.RunError(message=message, code=code)), ("agent_error", error)]
 
@@ -160,7 +161,7 @@ def _of_run(run: _Run, event: object) -> list[wire.AgentEvent]:
             return [wire.ThinkingPiece(delta)]
         case ev.AssistantText():
             run.answer[event.content_index] = Text(text=event.text, text_signature=event.signature)
-        case ev.Reasoning():
+        case ev.Reasoning(broken_off=False):
             run.answer[event.content_index] = Thinking(
                 thinking=event.text, thinking_signature=event.signature, redacted=event.redacted
             )

@@ -79,11 +79,19 @@ def _run_finished(event: log.RunFinished, logged: log.Logged, state: SessionStat
 def _reasoning(event: log.Reasoning, logged: log.Logged, state: SessionState) -> Frame | None:
     if event.redacted and not event.text:
         return None  # the vendor withheld it: there is nothing to read
-    return frames.ReasoningFrame(text=event.text, content_index=event.content_index, **_common(logged))
+    return _words_of(frames.ReasoningFrame, event, logged)
 
 
 def _text(event: log.AssistantText, logged: log.Logged, state: SessionState) -> Frame:
-    frame = frames.AssistantTextFrame(text=event.text, content_index=event.content_index, **_common(logged))
+    return _words_of(frames.AssistantTextFrame, event, logged)
+
+
+def _words_of(
+    kind: type[frames.AssistantTextFrame | frames.ReasoningFrame],
+    event: log.AssistantText | log.Reasoning,
+    logged: log.Logged,
+) -> Frame:
+    frame = kind(text=event.text, content_index=event.content_index, **_common(logged))
     return msgspec.structs.replace(frame, whole=False, broken_off=True) if event.broken_off else frame
 
 

@@ -18,7 +18,7 @@ import msgspec
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
 from makai.core.request import ToolDefinition
-from makai.core.sanitize import REPLACEMENT
+from makai.core.sanitize import REPLACED, REPLACEMENT
 from makai.core.session_events import Notice
 from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
@@ -28,7 +28,6 @@ from makai.tools.scratch import KEPT_BYTES, CappedOutput
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
 FINGERPRINT_SHOWN: Final = 32
 """So much of it stands in permission rules, which people read."""
-REPLACED: Final = f"[{REPLACEMENT} stands for what is not text, such as NUL]"
 _MAX_TITLE: Final = 120
 _MAX_DESCRIPTION: Final = 10_000
 _MAX_PROGRESS: Final = 500

@@ -121,7 +121,7 @@ def test_a_text_that_broke_off_stays_in_the_transcript(room: Room, is_opened_ane
 
 
 @pytest.mark.parametrize("is_opened_anew", [False, True])
-def test_all_clients_see_the_text_of_an_aborted_answer(room: Room, is_opened_anew: bool) -> None:
+def test_all_clients_see_the_text_and_the_reasoning_of_an_aborted_answer(room: Room, is_opened_anew: bool) -> None:
     room.trial.report(
         TurnStarted(turn=1),
         ReasoningDelta(content_index=0, delta="Hm"),
@@ -135,7 +135,10 @@ def test_all_clients_see_the_text_of_an_aborted_answer(room: Room, is_opened_ane
         room.view = room.opened_view()
 
     for others in ((), ("streaming",)):
-        assert snapshot(room, *others)["transcript"][1:] == [{"type": "assistant_text", "text": "Once upon"}]
+        assert snapshot(room, *others)["transcript"][1:] == [
+            {"type": "reasoning", "text": "Hm"},
+            {"type": "assistant_text", "text": "Once upon"},
+        ]
     texts = [item for item in snapshot(room, *BOTH)["transcript"] if item["type"] in ("reasoning", "assistant_text")]
     assert [(item["text"], item["whole"], item["broken_off"]) for item in texts] == [
         ("Hm", False, True),
