@@ -13,9 +13,9 @@ import threading
 from contextlib import suppress
 from typing import Final, NoReturn
 
-CHILDREN_S: Final = 0.3
+CHILDREN_S: Final = 0.2
 """How long MCP servers and agents may take to end by themselves; then they have the grace of their supervisor."""
-PROCESS_S: Final = 0.8
+PROCESS_S: Final = 0.7
 """An editor gives up on its agent after a second."""
 
 
