@@ -33,6 +33,8 @@ pace: 5ms
 repeat: 100000 word
 """
 WITHIN_S = 120
+OFFICIAL_EXAMPLE = "node_modules/acp-sdk-with-examples/dist/examples/agent.js"
+"""The example agent that the TypeScript SDK itself came with; later versions of the package are without examples."""
 
 
 def client_of(language: str) -> tuple[list[str], dict[str, str]]:
@@ -88,7 +90,7 @@ async def driven(tmp_path: Path, project: Path, language: str) -> AsyncIterator[
     if language == "python":
         agent = ["env", f"PYTHONPATH={python_sdk()}", sys.executable, str(FOLDER / "agent.py")]
     else:
-        agent = [typescript_sdk(), str(FOLDER / "agent.mjs")]
+        agent = [typescript_sdk(), str(FOLDER / (OFFICIAL_EXAMPLE if language == "example" else "agent.mjs"))]
     record = tmp_path / "record.txt"
     command = shlex.join([sys.executable, str(FOLDER / "tee.py"), str(record), *agent])
     async with owned_sessions(tmp_path, "say: Not asked.") as sessions:
@@ -138,3 +140,29 @@ async def test_an_agent_of_an_official_sdk_is_stopped_in_the_middle_of_a_prompt(
 
     assert isinstance(settled, ev.RunFinished | ev.RunFailed)
     assert said(desk) == "Waiting. Still there?"
+
+
+@pytest.mark.req("ACP-CLIENT-004", "ACP-CLIENT-006")
+@pytest.mark.parametrize(
+    ("is_allowed", "last"),
+    [
+        (True, "Perfect! I've successfully updated the configuration. The changes have been applied."),
+        (False, "I understand you prefer not to make that change. I'll skip the configuration update."),
+    ],
+)
+async def test_the_example_agent_of_the_official_sdk_runs_and_asks(
+    tmp_path: Path, project: Path, is_allowed: bool, last: str
+) -> None:
+    async with driven(tmp_path, project, "example") as desk:
+        await desk.send("Please configure it.")
+        asked = await desk.until_asked()
+        await (desk.approve if is_allowed else desk.deny)(asked.call_id)
+        settled = await desk.until_settled()
+
+    assert isinstance(settled, ev.RunFinished)
+    assert asked.title == "Modifying critical configuration file"
+    assert [(option.id, option.kind) for option in asked.options] == [
+        ("allow", "allow_once"),
+        ("reject", "reject_once"),
+    ]
+    assert said(desk).endswith(last)

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from aiohttp import web
 from support.attach import pair
-from support.editor import ALL_TERMS, ScriptedEditor, ScriptedTerminal, connected
+from support.editor import ALL_TERMS, EVERYTHING, ScriptedEditor, ScriptedTerminal, connected
 from support.live_sessions import Desk, new_session, owned_sessions, whole_log
 from support.places import folder_outside_tmp
 from support.plain_mcp import PYTHON, SERVER
 
 from makai.core import session_events as ev
-from makai.core.confinement import EDITOR_TERMINAL, SESSION_SANDBOX
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
@@ -133,13 +133,34 @@ async def test_a_command_that_a_person_approves_runs_in_the_editors_terminal_and
         first = turn.client.kinds()
         again = await turn.ends("again")
 
-    assert asked.confinement == EDITOR_TERMINAL
+    assert asked.confinement == Confinement(unsandboxed=True, terminal=True)
     assert asked.title == "make test [in a terminal of your editor, without the sandbox]"
     assert [(grant.rule, grant.session_only) for grant in asked.grants] == [("Bash(make test)+no-sandbox", True)]
     assert again == [("ok", False), ("ok", False)]
     assert editor.methods.count("terminal/create") == 2
     assert editor.released == ["term-1", "term-2"]
     assert first.index("tool_started") < first.index("tool_updated") < first.index("tool_finished")
+
+
+@needs_sandbox
+@pytest.mark.req("ACP-TERM-001")
+async def test_what_is_approved_for_a_sandboxed_terminal_does_not_run_in_that_of_an_editor_without_one(
+    tmp_path: Path, repo: Path
+) -> None:
+    confined, other = ScriptedEditor(), ScriptedEditor()
+    script = f"{tool('shell', command='touch made')}\n---\nsay: Done."
+    sandboxed = msgspec.structs.replace(EVERYTHING, meta={"makai.terminal_sandbox": "workspace-write"})
+    async with new_session(tmp_path, script, cwd=repo, terms=TERMS) as (sessions, client):
+        await sessions.register_executor(client.session_id, connected(confined, sandboxed).execute)
+        await client.send("go")
+        asked = await client.until_asked()
+        await sessions.register_executor(client.session_id, connected(other).execute)
+        await client.approve(asked.call_id)
+        await client.until_settled()
+
+    assert asked.title == "touch made [in a terminal of your editor, in its own sandbox (workspace-write)]"
+    assert (confined.methods.count("terminal/create"), other.methods.count("terminal/create")) == (0, 0)
+    assert (repo / "made").exists()
 
 
 @needs_sandbox

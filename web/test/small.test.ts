@@ -152,6 +152,9 @@ describe("what a command opens", () => {
     expect(openedLines({ unsandboxed: true, terminal: true })).toEqual([
       "in a terminal of your editor, without the sandbox: it can read and change everything that you can",
     ]);
+    expect(openedLines({ unsandboxed: true, terminal: true, terminal_sandbox: "read-only" })).toEqual([
+      "in a terminal of your editor, in its own sandbox (read-only)",
+    ]);
     expect(openedLines({ network: ["a.org", "*.b.org:8443"], git: true, git_folders: ["/w/.git"], folders: ["/c"] })).toEqual([
       "with network to a.org, *.b.org:8443",
       "may write the git repository in /w/.git and check out files, but not change hooks or configuration",

@@ -231,8 +231,9 @@ export interface Confinement {
   /** Further folders that may be written. */
   folders?: string[];
   unsandboxed?: boolean;
-  /** It runs in a terminal of the session's editor, which no sandbox confines. */
+  /** It runs in a terminal of the session's editor, which has `terminal_sandbox` if its editor says so. */
   terminal?: boolean;
+  terminal_sandbox?: string;
 }
 
 /** A rule that a decision for more than one call may set. */

@@ -142,6 +142,12 @@ class Workbench:
             await report(notice)
         await self._manager.settled(seconds, progressed)
 
+    @property
+    def command_sandbox(self) -> str:
+        """The sandbox that confines commands on this machine; empty when they run without one."""
+        is_confined = self._spec.sandbox != "full-access" and self._commands.is_confined
+        return self._spec.sandbox if is_confined else ""
+
     def rules(self, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> PermissionRules:
         """The rules of the user, of a trusted project and of a run. `InvalidRequest` names one that is unreadable."""
         written = tuple(self._written_permissions())
@@ -152,8 +158,8 @@ class Workbench:
             deny=(*(rule for config in written for rule in config.deny), *deny),
         )
         unconfined = self._spec.sandbox != "full-access" and not self._commands.is_confined
-        is_confined = self._spec.sandbox != "full-access" and self._commands.is_confined
-        looking_roots = tuple(root.real for root in self._workspace.roots if root.writable) if is_confined else ()
+        roots = self._workspace.roots if self.command_sandbox else ()
+        looking_roots = tuple(root.real for root in roots if root.writable)
         return msgspec.structs.replace(rules, asks_every_command=unconfined, looking_roots=looking_roots)
 
     def tools(self, rules: PermissionRules, editor: Editor | None = None) -> dict[str, Tool]:

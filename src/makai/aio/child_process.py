@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
@@ -91,6 +92,7 @@ class ChildProcess:
         self._said = bytearray()
         self._listening = asyncio.create_task(self._listen(), name=f"stderr of process {process.pid}")
         self._stopping: asyncio.Task[None] | None = None
+        _running.add(self)
 
     @classmethod
     async def start(
@@ -249,6 +251,7 @@ class ChildProcess:
             for reader in (self._stdout, self._stderr):
                 if reader is not None:
                     reader.close()
+            _running.discard(self)
 
     async def _close_input(self) -> None:
         if self._stdin is not None:
@@ -283,6 +286,15 @@ class ChildProcess:
         self._said += said
         if len(self._said) > 2 * STDERR_KEPT_BYTES:
             del self._said[:-STDERR_KEPT_BYTES]
+
+
+_running: Final[weakref.WeakSet[ChildProcess]] = weakref.WeakSet()
+
+
+def kill_children() -> None:
+    """`kill` all children of this process, which has to exit: the grace that `stop` gives them is over."""
+    for child in tuple(_running):
+        child.kill()
 
 
 async def _start(

@@ -22,7 +22,9 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Further folders that may be written, absolute and free of links."""
     unsandboxed: bool = False
     terminal: bool = False
-    """It runs in a terminal of the session's editor, which no sandbox confines: `unsandboxed` is set, too."""
+    """It runs in a terminal of the session's editor, which this makai does not confine: `unsandboxed` is set, too."""
+    terminal_sandbox: str = ""
+    """The sandbox in which the editor says that it runs its terminals; empty when it says nothing about one."""
 
     @property
     def opens(self) -> bool:
@@ -31,7 +33,11 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 SESSION_SANDBOX: Final = Confinement()
-EDITOR_TERMINAL: Final = Confinement(unsandboxed=True, terminal=True)
+
+
+def in_editor_terminal(sandbox: str) -> Confinement:
+    """A command in a terminal of an editor, which says that its terminals have this sandbox."""
+    return Confinement(unsandboxed=True, terminal=True, terminal_sandbox=sandbox)
 
 
 class OfferedGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,10 +50,19 @@ class OfferedGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """It can be set for the session, but not for always."""
 
 
+def terminal_text(confinement: Confinement) -> str:
+    """Where a command runs that an editor runs in its terminal."""
+    if confinement.terminal_sandbox:
+        return f"in a terminal of your editor, in its own sandbox ({confinement.terminal_sandbox})"
+    return "in a terminal of your editor, without the sandbox"
+
+
 def opened_text(confinement: Confinement) -> tuple[str, ...]:
     """What a command is given beyond the session's sandbox, one line each; paths and hosts are not made visible yet."""
+    if confinement.terminal_sandbox:
+        return (terminal_text(confinement),)
     if confinement.terminal:
-        return ("in a terminal of your editor, without the sandbox: it can read and change everything that you can",)
+        return (f"{terminal_text(confinement)}: it can read and change everything that you can",)
     if confinement.unsandboxed:
         return ("without the sandbox: it can read and change everything that you can",)
     lines = []

@@ -40,6 +40,8 @@ class ClientCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """Reads files, with changes that are not saved yet."""
     write_files: bool = False
     terminals: bool = False
+    terminal_sandbox: str = ""
+    """The sandbox in which its terminals run commands, as it says; empty when it says nothing about one."""
 
 
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,13 +9,13 @@ allowed it there for the session. What runs unasked stays in the sandbox, and so
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from makai.agent.host import Decide
 from makai.core import session_events as ev
-from makai.core.confinement import EDITOR_TERMINAL, Confinement
+from makai.core.confinement import Confinement, terminal_text
 from makai.harness.base import Question, RunPort
 from makai.tools.base import CallDescription
 from makai.tools.permissions.judge import Verdict
@@ -23,13 +23,11 @@ from makai.tools.permissions.judging import judge_call
 from makai.tools.permissions.looking import LookingCalls
 from makai.tools.permissions.rules import PermissionRules
 
-IN_TERMINAL: Final = "in a terminal of your editor, without the sandbox"
-
 
 class ApprovedTerminals(Protocol):
     """The terminals of an editor, for commands that a person approved to run there."""
 
-    async def offers_terminals(self) -> bool: ...
+    async def terminal_confinement(self) -> Confinement | None: ...
     def approve_terminal(self, call_id: str) -> None: ...
 
 
@@ -54,10 +52,10 @@ def decider(
         opened = description.confinement
         if rules.asks_every_command and description.kind == "execute" and not is_own:
             opened = Confinement(unsandboxed=True)
-        if port.asked_confinement(call.call_id) == EDITOR_TERMINAL:
-            opened = EDITOR_TERMINAL
+        if (asked := port.asked_confinement(call.call_id)) is not None and asked.terminal:
+            opened = asked
         if (earlier := await port.earlier_decision(call, diffs, opened)) is not None:
-            return _approved_for(editor, earlier, opened)
+            return await _approved_for(editor, earlier, opened)
         verdict, opened = await _judged(port, rules, call, description, opened, is_own, editor)
         if verdict.decision != "deny" and description.problem:
             # The caller does not run it, so there is nothing to ask.
@@ -65,13 +63,13 @@ def decider(
         if verdict.decision == "ask":
             question = Question(
                 call=call,
-                title=f"{description.title} [{IN_TERMINAL}]" if opened.terminal else description.title,
+                title=f"{description.title} [{terminal_text(opened)}]" if opened.terminal else description.title,
                 diffs=diffs,
                 grant=verdict.grant,
                 grants=verdict.grants,
                 confinement=opened,
             )
-            return _approved_for(editor, await ask(question), opened)
+            return await _approved_for(editor, await ask(question), opened)
         if verdict.looks_at is not None:
             looking.add(call.call_id, verdict.looks_at)
         decided = ev.ApprovalDecided(
@@ -82,7 +80,7 @@ def decider(
         )
         if verdict.decision == "deny" or verdict.by == "rule":
             await report(decided)
-        return _approved_for(editor, decided, opened)
+        return await _approved_for(editor, decided, opened)
 
     return decide
 
@@ -100,16 +98,20 @@ async def _judged(
     grants = await port.grants()
     mode = port.session.mode  # now: it may change during a run
     verdict = await judge_call(mode, rules, grants, call.name, description, is_clients_own=is_own)
-    if editor is None or call.name != "shell" or is_own or not await editor.offers_terminals():
+    terminal = await editor.terminal_confinement() if editor and call.name == "shell" and not is_own else None
+    if terminal is None:
         return verdict, opened
-    unconfined = msgspec.structs.replace(description, confinement=EDITOR_TERMINAL)
+    unconfined = msgspec.structs.replace(description, confinement=terminal)
     there = await judge_call(mode, rules, grants, call.name, unconfined, is_clients_own=is_own)
-    return (there, EDITOR_TERMINAL) if verdict.decision == there.decision else (verdict, opened)
+    return (there, terminal) if verdict.decision == there.decision else (verdict, opened)
 
 
-def _approved_for(
+async def _approved_for(
     editor: ApprovedTerminals | None, decided: ev.ApprovalDecided, opened: Confinement
 ) -> ev.ApprovalDecided:
-    if editor is not None and opened.terminal and decided.decision == "approve":
+    """What was approved for a sandboxed terminal does not run in the terminal of another editor, which came since."""
+    if editor is None or not opened.terminal or decided.decision != "approve":
+        return decided
+    if not opened.terminal_sandbox or await editor.terminal_confinement() == opened:
         editor.approve_terminal(decided.call_id)
     return decided

@@ -202,7 +202,14 @@ def offered_by(capabilities: connecting.AcpClientCapabilities) -> ev.ClientCapab
         read_files=capabilities.fs.read_text_file,
         write_files=capabilities.fs.write_text_file,
         terminals=capabilities.terminal,
+        terminal_sandbox=_terminal_sandbox(capabilities.meta) if capabilities.terminal else "",
     )
+
+
+def _terminal_sandbox(meta: Mapping[str, Any] | None) -> str:
+    """What a client says about its terminals; words that makai has no meaning for say nothing."""
+    said = (meta or {}).get(connecting.TERMINAL_SANDBOX)
+    return said if said in ("read-only", "workspace-write") else ""
 
 
 def described_servers(

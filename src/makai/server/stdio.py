@@ -53,7 +53,8 @@ def acp_main(
     max_turns: int | None = None,
     unstable: bool = False,
 ) -> int:
-    """Serve the Agent Client Protocol until the end of input. `open_page` opens the user's browser, if it can."""
+    """Serve the Agent Client Protocol until the end of input, then exit. `open_page` opens the user's browser, if it
+    can. Returns an exit code only when it was interrupted."""
     try:
         read, is_initialized = _first_message(unstable)
         gc.disable()
@@ -62,6 +63,7 @@ def acp_main(
         from makai.server.acp_connection import AcpServer
         from makai.server.acp_handshake import offered_logins
         from makai.server.backend import LazyBackend
+        from makai.server.process_end import end_soon, exit_process
         from makai.server.session_source import SessionSource
         from makai.transports.stdio import StdioChannel, claim_stdio
 
@@ -84,16 +86,17 @@ def acp_main(
                 unstable=unstable,
                 settings=sessions.settings,
             )
+            channel = StdioChannel(*streams, already_read=read, on_end=end_soon)
             try:
-                await server.serve(StdioChannel(*streams, already_read=read), is_initialized=is_initialized)
+                await server.serve(channel, is_initialized=is_initialized)
             finally:
                 await sessions.close()
                 await backend.close()
 
         asyncio.run(serve())
+        exit_process(0)
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def _first_message(unstable: bool) -> tuple[bytes, bool]:

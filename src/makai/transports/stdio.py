@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from makai.aio.pipes import BOUND_BYTES, PipeWriter, wake
@@ -49,13 +49,20 @@ class StdioChannel:
     """A channel over two descriptors, which it owns and closes. Create it on a running event loop."""
 
     def __init__(
-        self, input: int, output: int, *, max_frame_bytes: int = MAX_FRAME_BYTES, already_read: bytes = b""
+        self,
+        input: int,
+        output: int,
+        *,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        already_read: bytes = b"",
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """`already_read` is the beginning of the input, if another reader took it."""
+        """`already_read` is the beginning of the input, if another reader took it. `on_end` is called once the peer has
+        closed the input, also while frames wait to be received."""
         self.max_frame_bytes = max_frame_bytes
         # Both may be one terminal or socket. The first to come is the last to give its mode back.
         self._writer = PipeWriter(output)
-        self._reader = _LineReader(input, max_frame_bytes, already_read)
+        self._reader = _LineReader(input, max_frame_bytes, already_read, on_end)
 
     async def receive(self) -> bytes | Oversized | None:
         return await self._reader.receive()
@@ -77,8 +84,9 @@ class StdioChannel:
 class _LineReader:
     """Reads when the descriptor is readable, and pauses while too much is waiting to be received."""
 
-    def __init__(self, descriptor: int, max_line_bytes: int, already_read: bytes = b"") -> None:
+    def __init__(self, descriptor: int, max_line_bytes: int, already_read: bytes, on_end: Callable[[], None]) -> None:
         self._descriptor = descriptor
+        self._on_end = on_end
         self._limit = max_line_bytes
         self._decoder = NDJSONDecoder(max_line_bytes)
         self._lines: deque[bytes | Oversized] = deque()
@@ -141,6 +149,7 @@ class _LineReader:
         self._keep(self._decoder.feed(data) if data else self._decoder.close())
         if not data:
             self._end()
+            self._on_end()
         elif self._held > BOUND_BYTES:
             self._pause()
         if self._lines:

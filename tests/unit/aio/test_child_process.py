@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.machine import open_descriptors
 from support.orphan_trials import processes_with
 
-from makai.aio.child_process import STDERR_KEPT_BYTES, ChildProcess, LineSplitter, OversizedLine
+from makai.aio.child_process import STDERR_KEPT_BYTES, ChildProcess, LineSplitter, OversizedLine, kill_children
 from makai.core.errors import TransportError
 from makai.tools.launching import launcher
 
@@ -128,6 +128,20 @@ async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mar
     codes = await asyncio.gather(*stops)
 
     assert codes == ([128 + signal.SIGKILL] * 2 if supervised else [-signal.SIGKILL] * 2)
+    assert vanished(mark) == []
+
+
+@KINDS
+async def test_the_grace_of_all_children_ends_when_the_process_has_to_exit(mark: str, supervised: bool) -> None:
+    script = f"echo ready; {STUBBORN.format(mark=mark)}"
+    child = await ChildProcess.start(["/bin/bash", "-c", script], launcher=LAUNCHER if supervised else None)
+    assert await anext(child.lines(100)) == b"ready"
+    stop = asyncio.create_task(child.stop(grace_s=3_600.0))
+    await asyncio.sleep(0)
+    kill_children()
+
+    async with asyncio.timeout(WITHIN_S):
+        assert await stop == (128 + signal.SIGKILL if supervised else -signal.SIGKILL)
     assert vanished(mark) == []
 
 

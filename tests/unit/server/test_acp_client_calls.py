@@ -223,3 +223,21 @@ async def test_terms_name_variables_and_headers_and_the_values_stay_with_the_con
     with pytest.raises(NotSupported):
         await client.execute(request("client/mcp_values", servers=["other"]))
     assert offered_by(EVERYTHING) == ev.ClientCapabilities(read_files=True, write_files=True, terminals=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ("workspace-write", "workspace-write"),
+        ("read-only", "read-only"),
+        ("full-access", ""),
+        ("safe", ""),
+        ([], ""),
+        (1, ""),
+    ],
+)
+def test_a_client_says_which_sandbox_its_terminals_have(said: object, known: str) -> None:
+    capabilities = AcpClientCapabilities(terminal=True, meta={"makai.terminal_sandbox": said})
+
+    assert offered_by(capabilities) == ev.ClientCapabilities(terminals=True, terminal_sandbox=known)
+    assert offered_by(msgspec.structs.replace(capabilities, terminal=False)) == ev.ClientCapabilities()

@@ -149,6 +149,20 @@ async def test_a_pipe_gets_its_mode_back() -> None:
     os.close(reading)
 
 
+async def test_the_end_of_the_input_is_told_while_frames_still_wait_to_be_received() -> None:
+    reading, writing = os.pipe()
+    ended = asyncio.Event()
+    channel = StdioChannel(reading, nothing(), on_end=ended.set)
+    os.write(writing, b"1\n2\n")
+    os.close(writing)
+    async with asyncio.timeout(10):
+        await ended.wait()
+        received = [await channel.receive() for _ in range(3)]
+    await channel.close()
+
+    assert received == [b"1", b"2", None]
+
+
 async def test_a_sender_cancelled_in_the_middle_of_a_frame_leaves_it_whole() -> None:
     reading, writing = os.pipe()
     sender, receiver = StdioChannel(nothing(), writing), StdioChannel(reading, nothing())

@@ -251,6 +251,7 @@ export interface Confinement {
   folders?: string[];
   unsandboxed?: boolean;
   terminal?: boolean;
+  terminal_sandbox?: string;
 }
 
 export interface ApprovalDecision extends EventBase {

@@ -73,7 +73,9 @@ class NoServices:
 class BenchServices:
     """Files and terminals of the session's workbench."""
 
-    def __init__(self) -> None:
+    def __init__(self, sandbox: str = "") -> None:
+        """`sandbox` is the one of all commands that are run in terminals; empty without one."""
+        self._sandbox = sandbox
         self._bench: Workbench | None = None
         self._calls: ServedCalls | None = None
         self._files: AgentFiles | None = None
@@ -81,7 +83,8 @@ class BenchServices:
 
     def capabilities(self) -> connecting.AcpClientCapabilities:
         files = connecting.FileSystemCapabilities(read_text_file=True, write_text_file=True)
-        return connecting.AcpClientCapabilities(fs=files, terminal=True, session=SESSION_CAPABILITIES)
+        meta = {connecting.TERMINAL_SANDBOX: self._sandbox} if self._sandbox else None
+        return connecting.AcpClientCapabilities(fs=files, terminal=True, session=SESSION_CAPABILITIES, meta=meta)
 
     async def begin(self, port: RunPort, bench: Workbench | None) -> None:
         assert bench is not None, "these services were declared for a session with a workbench"

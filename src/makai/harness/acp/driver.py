@@ -136,7 +136,7 @@ class AcpHarness:
             rules = self._rules(port, bench, cwd)
 
             async def started() -> DrivenAgent:
-                services = NoServices() if bench is None else BenchServices()
+                services = NoServices() if bench is None else BenchServices(bench.command_sandbox)
                 named = spec.with_model(port.session.model_ref)
                 noted = None if self._on_process is None else partial(self._on_process, port.session_id)
                 return await DrivenAgent.start(named, launch, environ, services, start_with_chosen, noted)
@@ -146,7 +146,7 @@ class AcpHarness:
 
             environ, chosen = _variables(self._environ, port.environ)
             launch = _launch(port, spec, cwd)
-            key = (spec, launch, bench is not None, dict(port.environ))
+            key = (spec, launch, None if bench is None else bench.command_sandbox, dict(port.environ))
             async with self._pool.use(port.session_id, key, started) as agent:
                 await agent.services.begin(port, bench)
                 try:

@@ -8,6 +8,7 @@ import msgspec
 
 from makai.aio.cancellation import finish_cleanup
 from makai.core import session_events as ev
+from makai.core.confinement import Confinement, in_editor_terminal
 from makai.core.errors import InvalidRequest
 from makai.harness import editor_calls as calls
 from makai.harness.base import RunPort
@@ -46,10 +47,10 @@ class RunEditor:
         offered = await self._offered() if client.read_files and client.write_files else None
         return offered is not None and offered.read_files and offered.write_files
 
-    async def offers_terminals(self) -> bool:
-        """Whether an editor with terminals is connected now."""
+    async def terminal_confinement(self) -> Confinement | None:
+        """How the terminals of the connected editor run a command; None without an editor that has terminals."""
         offered = await self._offered() if self._port.session.terms.client.terminals else None
-        return offered is not None and offered.terminals
+        return in_editor_terminal(offered.terminal_sandbox) if offered is not None and offered.terminals else None
 
     async def _offered(self) -> ev.ClientCapabilities | None:
         """What the connected editor does; None without one."""

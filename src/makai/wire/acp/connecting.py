@@ -7,6 +7,8 @@ from typing import Final
 from makai.wire.acp.common import Empty, Implementation, Wire
 
 PROTOCOL_VERSION: Final = 1
+TERMINAL_SANDBOX: Final = "makai.terminal_sandbox"
+"""In `_meta` of a client's capabilities: the sandbox of makai in which the client's terminals run every command."""
 
 
 class FileSystemCapabilities(Wire, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from support.transports import eventually
 
 from makai.core import session_events as ev
 from makai.core.content import Text
+from makai.tools.sandbox.detect import detect
 
 TOOLS = ev.SessionTerms(builtin_tools=True)
 
@@ -42,6 +43,7 @@ async def test_files_are_offered_with_built_in_tools_and_served_beneath_the_sess
         "fs": {"readTextFile": True, "writeTextFile": True},
         "terminal": True,
         "session": {"compaction": {}, "notices": {}},
+        **({"_meta": {"makai.terminal_sandbox": "workspace-write"}} if detect().backend else {}),
     }
 
 
