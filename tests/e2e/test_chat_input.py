@@ -122,6 +122,24 @@ async def test_escape_stops_a_command_of_the_user(makai: Cli) -> None:
         await terminal.types(ESCAPE, "stopped by the user")
 
 
+async def test_ctrl_c_stops_a_command_of_the_user_and_the_chat_stays(makai: Cli) -> None:
+    async with chatting(makai, "echo") as terminal:
+        await terminal.types("!echo begun; sleep 600" + ENTER, "Esc stops: ", "echo begun; sleep 600")
+        await terminal.types(CTRL_C, "stopped by the user")
+        await terminal.types("hello" + ENTER, "> hello", "out")
+        assert "to leave)" not in screen_text(terminal.display.rows)
+
+
+async def test_ctrl_c_answers_an_open_question_with_no(makai: Cli) -> None:
+    written = 'tool: write {"path": "new.txt", "content": "a"}\n---\nsay: All done.'
+    async with chatting(makai, written, "--permission-mode", "accept_edits") as terminal:
+        await terminal.types("Write it" + ENTER, "All done.")
+        await terminal.types("/undo" + ENTER, "Undo this?")
+        await terminal.types(CTRL_C, "Nothing was changed.")
+        await terminal.types("yes" + ENTER, "> yes")
+    assert (makai.home.parent / "work" / "new.txt").read_text() == "a"
+
+
 async def test_pickers_filter_choose_and_close(makai: Cli) -> None:
     async with chatting(makai, "echo") as terminal:
         await terminal.types("/model" + ENTER, MENU, "scripted/scenario")

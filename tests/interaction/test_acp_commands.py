@@ -66,6 +66,17 @@ async def test_a_command_that_the_agent_wrote_is_offered_after_its_run(client: A
     await client.until(lambda: "later" in repr(client.updates(session_id, "available_commands_update")[-1]))
 
 
+async def test_a_command_in_a_subfolder_is_offered_and_expanded(client: AcpClient, place: Place) -> None:
+    (place.folder / ".makai/commands/git").mkdir(parents=True)
+    (place.folder / ".makai/commands/git/commit.md").write_text("Commit $1.")
+    await trust_folder(place.sessions, place.folder)
+    session_id = await client.new_session(place.folder)
+    await client.until(lambda: "git:commit" in repr(client.updates(session_id, "available_commands_update")))
+    await client.run(session_id, "/git:commit all")
+
+    assert [own_words(each) for each in await inputs_of(place, session_id)] == ["Commit all."]
+
+
 async def inputs_of(place: Place, session_id: str) -> list[str | tuple[SessionPart, ...]]:
     log = await whole_log(place.sessions, session_id)
     return [logged.event.content for logged in log if isinstance(logged.event, ev.UserInput)]

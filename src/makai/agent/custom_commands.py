@@ -1,5 +1,6 @@
 """Slash commands that users write themselves: Markdown files in `MAKAI_HOME/commands` and, in a folder that the user
-trusts, in `.makai/commands` of the project. `/name words` sends the text of `name.md` with the words filled in.
+trusts, in `.makai/commands` of the project. `/name words` sends the text of `name.md` with the words filled in;
+`git/commit.md` is `/git:commit`.
 
 `$ARGUMENTS` stands for all words, `$1`, `$2`, … for single ones, quoted as in a shell. A text without any of these gets
 the words at its end. Between two lines `---` at the beginning, `description:` and `argument-hint:` are for the menu.
@@ -23,6 +24,8 @@ from makai.tools.workspace import Workspace
 
 FOLDER: Final = ".makai/commands"
 MAX_COMMANDS: Final = 200
+MAX_DEPTH: Final = 3
+"""How deep subfolders are searched."""
 MAX_BYTES: Final = 64 * 1024
 MAX_DESCRIPTION: Final = 200
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -69,25 +72,39 @@ def find_commands(
 def _commands_in(root: Path, folder: Path, problem: Callable[[str], object]) -> Iterator[CustomCommand]:
     try:
         workspace = Workspace([root])
-        names = sorted(entry.name for entry in workspace.entries(str(folder)) if entry.name.endswith(".md"))
     except (MakaiError, OSError):
         return
-    for name in names:
+    yield from _commands_below(workspace, folder, (), problem)
+
+
+def _commands_below(
+    workspace: Workspace, folder: Path, parents: tuple[str, ...], problem: Callable[[str], object]
+) -> Iterator[CustomCommand]:
+    """The commands of a folder, then those of its subfolders. `parents` are the first parts of their names."""
+    try:
+        entries = sorted(workspace.entries(str(folder)), key=lambda entry: entry.name)
+    except (MakaiError, OSError):
+        return
+    for name in [entry.name for entry in entries if entry.name.endswith(".md")]:
         try:
-            yield _command_in(workspace, folder / name)
+            yield _command_in(workspace, folder / name, parents)
         except (MakaiError, OSError, ValueError) as error:
             why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else one_line(str(error))
             problem(f"{one_line(str(folder / name))} is no command: {why}")
+    for entry in entries:
+        is_subfolder = entry.kind == "directory" and _NAME.fullmatch(entry.name.lower()) is not None
+        if is_subfolder and len(parents) < MAX_DEPTH:
+            yield from _commands_below(workspace, folder / entry.name, (*parents, entry.name.lower()), problem)
 
 
-def _command_in(workspace: Workspace, path: Path) -> CustomCommand:
+def _command_in(workspace: Workspace, path: Path, parents: tuple[str, ...]) -> CustomCommand:
     if not _NAME.fullmatch(stem := path.name.removesuffix(".md").lower()):
         raise ValueError('its name may have letters, digits, "_" and "-" only')
     with workspace.open_read(str(path)) as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"it is longer than {MAX_BYTES:,} bytes")
-    if (command := parse_command(stem, data.decode("utf-8"), str(path))) is None:
+    if (command := parse_command(":".join((*parents, stem)), data.decode("utf-8"), str(path))) is None:
         raise ValueError("it has no text to send")
     return command
 

@@ -117,9 +117,7 @@ class TextOutput:
         if self._hold:
             self._print(outcome.text)
         self._finish_line()
-        if outcome.stop_reason == "max_tokens":
-            note("makai: the answer was cut at the length limit; raise --max-tokens", dim=True)
-        elif outcome.stop_reason == "refusal":
+        if outcome.stop_reason == "refusal":
             provider = outcome.message.provider if outcome.message else "the provider"
             note(f"makai: {provider} stopped the answer: the model refused to continue", dim=True)
 

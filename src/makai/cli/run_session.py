@@ -317,10 +317,16 @@ class _Run:
 
     def _why_unsuccessful(self, end: ev.RunFinished) -> MakaiError | None:
         """A run that a client or a limit stopped has settled, but did not do what was asked."""
+        go_on = '`makai run -c "go on"`'
         if self._limit is not None:
-            hint = 'Continue with a higher limit: `makai run -c "go on"`.' if self._request.keep else None
+            hint = f"Continue with a higher limit: {go_on}." if self._request.keep else None
             error = MakaiError(self._limit.message, hint=hint)
             error.code = self._limit.code
+            return error
+        if end.stop_reason == "max_tokens":
+            more = f", or have the rest written: {go_on}" if self._request.keep else ""
+            error = MakaiError("the answer was cut at the length limit.", hint=f"Give a higher --max-tokens{more}.")
+            error.code = "limit_tokens"
             return error
         if end.stop_reason != "aborted":
             return None

@@ -4,7 +4,8 @@ that is not set from one that does not exist. Pure."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from types import UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -14,9 +15,24 @@ File: TypeAlias = type[msgspec.Struct]
 
 
 def choices_of(keys: Sequence[str], file: File) -> tuple[str, ...]:
-    """The values that may be written at a key; empty when they cannot be listed."""
-    literals = [kind for kind in kinds_at(keys, file) if isinstance(kind, inspect.LiteralType)]
-    return tuple(str(value) for kind in literals for value in kind.values)
+    """The values that may be written at a key, in the order of their type; empty when they cannot be listed."""
+    structs = [kind for kind in kinds_at(keys[:-1], file) if isinstance(kind, inspect.StructType)]
+    types = [
+        get_type_hints(kind.cls)[field.name]
+        for kind in structs
+        for field in kind.fields
+        if field.encode_name == keys[-1]
+    ]
+    return tuple(choice for each in types for choice in _literal_values(each))
+
+
+def _literal_values(annotation: Any) -> list[str]:
+    """Of a `Literal`, or of those in a union. The values that msgspec's own inspection gives are sorted."""
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in get_args(annotation)]
+    if get_origin(annotation) in (Union, UnionType):
+        return [value for each in get_args(annotation) for value in _literal_values(each)]
+    return []
 
 
 def expected_form(keys: Sequence[str], file: File) -> str:

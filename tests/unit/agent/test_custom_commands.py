@@ -93,6 +93,26 @@ def test_a_project_adds_commands_only_when_its_folder_is_trusted(tmp_path: Path)
     }
 
 
+def test_a_subfolder_is_a_part_of_the_name(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "project" / ".makai" / "commands", tmp_path / "elsewhere"
+    _write(folder, commit="of all", **{"z-last": "last"})
+    _write(folder / "git", commit="of git", push="Push")
+    _write(folder / "Git2" / "deep" / "er", Commit="deep")
+    _write(folder / "a" / "b" / "c" / "d", e="too deep")
+    _write(folder / "no name", x="x")
+    _write(elsewhere, stolen="of another folder")
+    (folder / "link").symlink_to(elsewhere)
+    found = find_commands(tmp_path / "none", str(tmp_path / "project"), trusted=True)
+
+    assert {name: each.text for name, each in found.items()} == {
+        "commit": "of all",
+        "git2:deep:er:commit": "deep",
+        "git:commit": "of git",
+        "git:push": "Push",
+        "z-last": "last",
+    }
+
+
 def test_what_is_no_command_is_left_out_with_a_reason(tmp_path: Path) -> None:
     folder = tmp_path / "project" / ".makai" / "commands"
     _write(folder, good="Good", **{"bad name": "x", "large": "x" * (MAX_BYTES + 1), "empty": " "})

@@ -113,7 +113,6 @@ def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        ("max_tokens", "makai: the answer was cut at the length limit; raise --max-tokens\n"),
         ("refusal", "makai: acme stopped the answer: the model refused to continue\n"),
         ("end_turn", ""),
     ],

@@ -208,6 +208,23 @@ async def test_a_limit_that_ended_the_run_is_no_success(tmp_path: Path) -> None:
     assert (outcome.stop_reason, len(here.asked())) == ("max_turns", 2)
 
 
+@pytest.mark.parametrize(
+    ("keep", "hint"),
+    [
+        (True, 'Give a higher --max-tokens, or have the rest written: `makai run -c "go on"`.'),
+        (False, "Give a higher --max-tokens."),
+    ],
+)
+async def test_an_answer_that_was_cut_is_no_success_and_says_what_to_do(tmp_path: Path, keep: bool, hint: str) -> None:
+    async with place(tmp_path, "say: Once upon\nstop: max_tokens") as here:
+        code, kept = await here.run(keep=keep)
+
+    ((error, outcome),) = kept.errors
+    assert outcome is not None
+    assert (code, error.code, error.message) == (1, "limit_tokens", "the answer was cut at the length limit.")
+    assert (error.hint, outcome.stop_reason, outcome.text) == (hint, "max_tokens", "Once upon")
+
+
 async def test_a_run_that_another_client_stopped_is_no_success(tmp_path: Path) -> None:
     async with place(tmp_path, "say: Hello\nstall") as here:
         running = await here.begin(ev.AssistantTextDelta)

@@ -141,7 +141,7 @@ def test_the_sandbox_can_be_written_as_a_table_too() -> None:
         (
             '\nmode = "asks"',
             "f.toml, line 2: Invalid enum value 'asks' - at `$.mode`",
-            "mode is one of accept_edits, ask, never_ask, plan.",
+            "mode is one of ask, accept_edits, plan, never_ask.",
         ),
         ('modle = "x"', "f.toml, line 1: Object contains unknown field `modle`", "Did you mean mode or model?"),
         ("model = sonnet", "f.toml is not valid TOML: Invalid value (at line 1, column 9)", "makai config edit"),

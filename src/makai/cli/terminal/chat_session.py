@@ -317,6 +317,16 @@ class ChatSession:
         """The ref of a model. Aliases are those of the session's folder, which may be another one than the chat's."""
         return ref_of(self.models.resolve(await expanded_alias(self.sessions, self.view.state.cwd, name)))
 
+    def context_window(self) -> int | None:
+        """Of the session's model by its description; None when that says nothing, or another agent answers."""
+        state = self.view.state
+        if state.harness != NATIVE or not state.model_ref:
+            return None
+        try:
+            return self.models.resolve(state.model_ref).context_window
+        except MakaiError:
+            return None
+
     async def set_agent(self, words: str) -> None:
         """Hand the session to another agent: its name, and a model where it needs one."""
         name, _, model = words.partition(" ")

@@ -215,8 +215,12 @@ class ChatUI:
         self._escaped_at = now
 
     def interrupt(self, line_was_empty: bool) -> None:
+        """Ctrl+C: answers an open question with no, then stops the user's command, then the agent; twice leaves."""
         self._focus.reason_for = None
-        if not line_was_empty:
+        if (confirmation := self.chat.confirmation) is not None:
+            self._confirm(confirmation, "")
+            return
+        if not line_was_empty or self.input.stop_shell():
             return
         now = time.monotonic()
         if now - self._interrupted_at < TWICE_S:

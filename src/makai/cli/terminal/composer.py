@@ -146,9 +146,10 @@ class Composer:
         return drawn or ([line(Span("  sent whole: " + " ".join(placeholders), "dim"))] if placeholders else [])
 
     def pick(self, picker: Picker, on_chosen: Callable[[str], None]) -> None:
-        """Open a picker; the text is kept out of its way."""
-        self._buffer.reset()
+        """Open a picker. What was typed while its choices were looked up filters them."""
         self._picker, self._on_chosen = picker, on_chosen
+        if self._buffer.text:
+            picker.filter(self._buffer.text)
         self._refresh()
 
     def move(self, steps: int) -> None:

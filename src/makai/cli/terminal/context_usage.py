@@ -23,13 +23,16 @@ SUMMARY, OWN, PICTURES, ANSWERS = "summary of what came before", "your messages 
 THINKING, CALLS, RESULTS, REST = "thinking", "tool calls", "tool results", "system prompt and tools"
 
 
-def context_lines(messages: Sequence[Message], usage: UsageReported | None, *, is_compacted: bool) -> Lines:
+def context_lines(
+    messages: Sequence[Message], usage: UsageReported | None, *, is_compacted: bool, window: int | None = None
+) -> Lines:
+    """`window` is that of the model by its description, for as long as nothing was reported."""
     kinds, tools = _kinds(messages, is_compacted=is_compacted)
     estimated = sum(kinds.values())
     counted = usage.context_tokens if usage is not None else None
     if counted is not None and counted > estimated:
         kinds[REST] = counted - estimated
-    window = usage.context_window if usage is not None else None
+    window = (usage.context_window if usage is not None else None) or window
     whole = max(counted or 0, estimated)
     share = f" of {tokens(window)} ({100 * whole / window:.0f}%)" if window else ""
     source = "counted by the provider" if counted is not None and counted >= estimated else "estimated"
@@ -40,6 +43,8 @@ def context_lines(messages: Sequence[Message], usage: UsageReported | None, *, i
     if tools:
         largest = ", ".join(f"{name} {tokens(count)}" for name, count in tools.most_common(MAX_TOOLS))
         rows.append(line(Span(f"  Largest tool results: {largest}", "dim")))
+    if counted is None:
+        rows.append(line(Span("  The provider has counted nothing yet; its prompt and tools come on top.", "dim")))
     rows.append(line(Span("  The parts are estimates. /compact replaces the conversation by a summary.", "dim")))
     return Lines(lines=tuple(rows))
 

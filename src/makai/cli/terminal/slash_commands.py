@@ -40,7 +40,7 @@ KEYS: Final = (
     ("Enter", "send; while the agent works, queue the message"),
     ("Ctrl+J, Alt+Enter, \\Enter", "new line; also Shift+Enter where the terminal supports it"),
     ("Esc", "stop the agent"),
-    ("Ctrl+C", "clear the line, or stop the agent; twice: leave"),
+    ("Ctrl+C", "clear the line, or stop your !command or the agent; twice: leave"),
     ("Ctrl+D", "leave, on an empty line"),
     ("Ctrl+S", "steer: the agent reads the message after its current step"),
     ("Shift+Tab", "next permission mode: ask, accept_edits, plan"),
@@ -192,7 +192,8 @@ async def _login(chat: ChatSession, argument: str) -> list[Piece]:
 async def _context(chat: ChatSession, argument: str) -> list[Piece]:
     history = await chat.conversation()
     is_compacted = chat.view.state.compacted_through > 0
-    return [context_lines(history.messages(), chat.view.usage, is_compacted=is_compacted)]
+    window = chat.context_window()
+    return [context_lines(history.messages(), chat.view.usage, is_compacted=is_compacted, window=window)]
 
 
 def _asking(prompt: str) -> Action:

@@ -1,8 +1,9 @@
 """Commands that mean to bash exactly what they look like.
 
 Two readers that share no code must agree: tree-sitter-bash, of whose tree only a few kinds of nodes are accepted, and
-a reader of this module for the small part of the language in which nothing is expanded, redirected or assigned. What
-one of them misreads, the other has to misread in the same way before a command is taken for plain.
+a reader of this module for the small part of the language in which nothing is expanded or assigned, and redirected
+only where that opens no file but one to read. What one of them misreads, the other has to misread in the same way
+before a command is taken for plain.
 """
 
 from __future__ import annotations
@@ -69,27 +70,26 @@ class SimpleCommand(msgspec.Struct, frozen=True):
 
 
 def plain_commands(text: str) -> list[list[Word]] | None:
-    """Every command in `text`, when it consists of plain words, `&&`, `||`, `;`, `|` and newlines only."""
-    if len(text) > MAX_CHARACTERS or PADDING.search(text) or has_unusual_characters(text):
+    """Every command in `text`, when it consists of plain words, `&&`, `||`, `;`, `|`, newlines, and redirections after
+    a command that open no file: `2>&1`, `>&2` and those to /dev/null."""
+    commands = simple_commands(text)
+    if commands is None or any(each.inputs or any(word.is_glob for word in each.words) for each in commands):
         return None
-    commands = _read(text)
-    if not commands or len(commands) > MAX_COMMANDS:
-        return None
-    return commands if _sources_by_tree(text) == [[word.source for word in words] for words in commands] else None
+    return [each.words for each in commands]
 
 
 def simple_commands(text: str) -> list[SimpleCommand] | None:
-    """Like `plain_commands`, for commands that may also have `*` and `?`, read a file by `<` and drop output."""
+    """Like `plain_commands`, for commands that may also have `*` and `?` and read a file by `<`."""
     if len(text) > MAX_CHARACTERS or PADDING.search(text) or has_unusual_characters(text):
         return None
-    read = _read_simple(text)
+    read = _read(text)
     if read is None or not 0 < len(read[0]) <= MAX_COMMANDS:
         return None
     commands, rest = read
     return commands if _sources_by_tree(rest) == [[word.source for word in each.words] for each in commands] else None
 
 
-def _read_simple(text: str) -> tuple[list[SimpleCommand], str] | None:
+def _read(text: str) -> tuple[list[SimpleCommand], str] | None:
     """The commands, and the text with blanks instead of redirections."""
     commands: list[SimpleCommand] = []
     words, inputs, before = list[Word](), list[Word](), ""
@@ -132,32 +132,6 @@ def has_unusual_characters(text: str) -> bool:
     if text.isascii():
         return _UNUSUAL_ASCII.search(text) is not None
     return any(character not in "\n " and unicodedata.category(character)[0] in "CZ" for character in text)
-
-
-def _read(text: str) -> list[list[Word]] | None:
-    commands: list[list[Word]] = []
-    words: list[Word] = []
-    position, operator = 0, "\n"
-    while position < len(text):
-        if text[position] == " ":
-            position += 1
-        elif matched := _OPERATOR.match(text, position):
-            position = matched.end()
-            if words:
-                commands.append(words)
-                words, operator = [], matched[0]
-            elif matched[0] != "\n":
-                return None
-        elif (read := _word(text, position, is_first=not words)) is not None:
-            words.append(read)
-            position += len(read.source)
-        else:
-            return None
-    if words:
-        commands.append(words)
-    elif operator not in (";", "\n"):
-        return None
-    return commands
 
 
 def _word(text: str, start: int, *, is_first: bool, part: re.Pattern[str] = _PART) -> Word | None:

@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.buffer import Buffer
 
 from makai.cli.terminal.composer import Composer, TypedMessage
-from makai.cli.terminal.menu import Choice
+from makai.cli.terminal.menu import Choice, Picker
 from makai.core.content import Image
 
 PICTURE = Image(data="AAAA", mime_type="image/png")
@@ -52,6 +52,18 @@ def test_a_line_that_was_emptied_holds_nothing_of_the_message(composer: Composer
 
     assert not composer.is_taken_back
     assert composer.take() == TypedMessage(text="new")
+
+
+@pytest.mark.parametrize(("typed", "chosen"), [("loc", "local/a"), ("", "openai/b")])
+def test_what_was_typed_before_a_picker_opened_filters_it(
+    composer: Composer, buffer: Buffer, typed: str, chosen: str
+) -> None:
+    found: list[str] = []
+    choices = [Choice(value=name, label=name) for name in ("acme/c", "openai/b", "local/a")]
+    buffer.insert_text(typed)
+    composer.pick(Picker("Model", choices, "openai/b"), found.append)
+
+    assert (buffer.text, composer.enter(), found, buffer.text) == (typed, True, [chosen], "")
 
 
 def test_no_menu_opens_over_a_message_that_was_taken_back(composer: Composer) -> None:

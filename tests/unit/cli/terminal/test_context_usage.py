@@ -42,9 +42,11 @@ def test_every_kind_has_its_number_and_the_rest_is_the_prompt() -> None:
 
 
 def test_without_a_count_of_the_provider_the_whole_is_an_estimate() -> None:
-    found = rows(None, is_compacted=False)
+    found = plain([context_lines(MESSAGES, None, is_compacted=False, window=40_000)]).splitlines()
 
-    assert found[0].endswith("tokens in context, estimated")
+    assert found[0] == "  3.2k of 40.0k (8%) tokens in context, estimated"
+    assert found[-4] == f"  {'free':<28}   36.8k"
+    assert found[-2] == "  The provider has counted nothing yet; its prompt and tools come on top."
     assert not any("summary" in row or "system prompt" in row for row in found[:-1])
 
 

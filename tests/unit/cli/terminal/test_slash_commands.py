@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from makai.cli.terminal.slash_commands import COMMANDS, completions, help_text, parse, unknown
+from makai.agent.custom_commands import CustomCommand
+from makai.cli.terminal.menu import Choice
+from makai.cli.terminal.slash_commands import COMMANDS, completions, custom_message, help_text, parse, unknown
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,13 @@ def test_what_is_begun_can_be_completed() -> None:
     assert [choice.value for choice in completions("/ex")][:2] == ["export", "quit"]
     assert next(choice.value for choice in completions("/exit")) == "quit"
     assert completions("/mode ") == completions("words") == []
+
+
+def test_a_command_of_a_subfolder_is_completed_and_sent() -> None:
+    custom = {"git:commit": CustomCommand(name="git:commit", text="Commit $1.", description="Commit")}
+
+    assert completions("/git", custom)[0] == Choice(value="git:commit", label="/git:commit", detail="Commit")
+    assert (parse("/git:commit all"), custom_message("/Git:commit all", custom)) == (("", "all"), "Commit all.")
 
 
 def test_help_names_every_command() -> None:
