@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,9 @@ from makai.providers.retries import Retries
 
 STREAM_BROKEN: Final = "stream_broken"
 log = logging.getLogger(__name__)
+
+_Words: TypeAlias = se.TextDelta | se.ThinkingDelta
+"""Named, because `answer_of` asks for it with every word: a union that is written there is made each time."""
 
 
 class BrokenAnswer(msgspec.Struct, frozen=True):
@@ -60,7 +63,7 @@ async def answer_of(
                 watch.news()
                 if recorder.is_waiting and not isinstance(event, se.Start | BrokenAnswer):
                     await recorder.end_wait("answered")
-            if isinstance(event, se.TextDelta | se.ThinkingDelta):
+            if isinstance(event, _Words):
                 delta = _delta(event)
                 if not recorder.emit_delta(delta):
                     await recorder.emit(delta)
@@ -80,7 +83,7 @@ async def answer_of(
     return answer
 
 
-def _delta(event: se.TextDelta | se.ThinkingDelta) -> ev.Delta:
+def _delta(event: _Words) -> ev.Delta:
     kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
     return kind(content_index=event.content_index, delta=event.delta)
 
