@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,9 @@ from makai.providers.retries import Retries
 
 STREAM_BROKEN: Final = "stream_broken"
 log = logging.getLogger(__name__)
+
+_Words: TypeAlias = se.TextDelta | se.ThinkingDelta
+"""Named, because `answer_of` asks for it with every word: a union that is written there is made each time."""
 
 
 class BrokenAnswer(msgspec.Struct, frozen=True):
@@ -61,7 +64,7 @@ async def answer_of(
                 watch.news()
                 if recorder.is_waiting and not isinstance(event, se.Start | BrokenAnswer):
                     await recorder.end_wait("answered")
-            if isinstance(event, se.TextDelta | se.ThinkingDelta):
+            if isinstance(event, _Words):
                 delta = lengths.delta(event)
                 if delta is not None and not recorder.emit_delta(delta):
                     await recorder.emit(delta)
@@ -87,7 +90,7 @@ class _BlockLengths:
     def __init__(self) -> None:
         self._lengths: dict[int, int] = {}
 
-    def delta(self, event: se.TextDelta | se.ThinkingDelta) -> ev.Delta | None:
+    def delta(self, event: _Words) -> ev.Delta | None:
         index, words = event.content_index, event.delta
         before = self._lengths.get(index, 0)
         self._lengths[index] = before + len(words)

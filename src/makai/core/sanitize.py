@@ -5,6 +5,7 @@ changed. All text from outside passes through one of these functions before it b
 from __future__ import annotations
 
 import re
+from types import NoneType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ MAX_TEXT_LENGTH: Final = 2_500_000
 
 _NOT_CARRIED: Final = re.compile("[\x00\ud800-\udfff]")
 
+_WITHOUT_TEXT: Final = frozenset({bool, int, float, NoneType})
 _Value = TypeVar("_Value")
 
 
@@ -49,19 +51,22 @@ def sanitize_json(text: str) -> str:
 def sanitize(value: _Value) -> _Value:
     """The value with every text in it sanitized: in Structs, dicts, lists and tuples. What needs no change is returned
     as it is."""
-    result: Any = value
-    match value:
-        case str():
-            result = sanitize_text(value)
-        case msgspec.Struct():
-            fields = {name: getattr(value, name) for name in value.__struct_fields__}
-            cleaned = {name: sanitize(field) for name, field in fields.items()}
-            changes = {name: field for name, field in cleaned.items() if field is not fields[name]}
-            result = msgspec.structs.replace(value, **changes) if changes else value
-        case dict():
-            result = {sanitize(key): sanitize(each) for key, each in value.items()}
-        case list() | tuple():
-            items = [sanitize(each) for each in value]
-            if any(new is not old for new, old in zip(items, value, strict=True)):
-                result = tuple(items) if isinstance(value, tuple) else items
-    return result  # type: ignore[no-any-return]
+    if type(value) in _WITHOUT_TEXT:
+        return value
+    cleaned: Any = value
+    if isinstance(value, str):
+        cleaned = sanitize_text(value)
+    elif isinstance(value, msgspec.Struct):
+        changes = {}
+        for name in value.__struct_fields__:
+            field = getattr(value, name)
+            if (clean := sanitize(field)) is not field:
+                changes[name] = clean
+        cleaned = msgspec.structs.replace(value, **changes) if changes else value
+    elif isinstance(value, dict):
+        cleaned = {sanitize(key): sanitize(each) for key, each in value.items()}
+    elif isinstance(value, list | tuple):
+        items = [sanitize(each) for each in value]
+        if any(new is not old for new, old in zip(items, value, strict=True)):
+            cleaned = tuple(items) if isinstance(value, tuple) else items
+    return cleaned  # type: ignore[no-any-return]

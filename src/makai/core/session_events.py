@@ -238,14 +238,14 @@ class TurnEnded(NestedFact, frozen=True, tag="turn_ended"):
     """The answer broke off, and the model is not asked again: what was said of it is the answer."""
 
 
-class AssistantTextDelta(NestedFact, frozen=True, tag="text_delta"):
+class AssistantTextDelta(NestedFact, frozen=True, gc=False, tag="text_delta"):
     """Words while they arrive, as many as one commit held. Live display only: `assistant_text` has all of them."""
 
     content_index: int
     delta: str
 
 
-class ReasoningDelta(NestedFact, frozen=True, tag="thinking_delta"):
+class ReasoningDelta(NestedFact, frozen=True, gc=False, tag="thinking_delta"):
     content_index: int
     delta: str
 
@@ -487,7 +487,7 @@ def is_of_sub_agent(event: SessionEvent) -> bool:
     return isinstance(event, NestedFact) and event.parent_call_id != "" and not isinstance(event, ToolCalled)
 
 
-class Logged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Logged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An event with its place in the log of its session."""
 
     event_id: int

@@ -168,7 +168,7 @@ UserCommand: TypeAlias = (
 """What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
 
 
-class Report(Timed, frozen=True, tag="report"):
+class Report(Timed, frozen=True, gc=False, tag="report"):
     """A fact an agent, a harness or a tool produced. What belongs to a run names it; late reports of a run that is over
     are dropped. The engine adds what follows from a fact (status changes, the end of open calls), so those are never
     reported. Steering input that the agent has read is reported as its `user_message`, of which only the `input_id` is

@@ -33,7 +33,7 @@ SessionStatus: TypeAlias = RunStatus | Literal["idle", "closed"]
 """The status of the newest run; "idle" before the first one, "closed" after the last."""
 
 
-class Pending(msgspec.Struct, frozen=True):
+class Pending(msgspec.Struct, frozen=True, gc=False):
     """An event that wants a place in the log."""
 
     ts: int
