@@ -55,6 +55,29 @@ say: Done.
         assert (place.folder / "a.txt").read_text() == "saved\n"
 
 
+@pytest.mark.req("ACP-FS-001", "ACP-INIT-005")
+@pytest.mark.parametrize(("declared", "asked"), [("readTextFile", (True, False)), ("writeTextFile", (False, False))])
+async def test_what_an_editor_does_not_declare_of_files_is_done_on_disk(
+    tmp_path: Path, declared: str, asked: tuple[bool, bool]
+) -> None:
+    scenario = """
+tool: read {"path": "a.txt"}
+---
+tool: edit {"path": "a.txt", "old_text": "saved", "new_text": "changed"}
+---
+say: Done.
+"""
+    async with editor(tmp_path, scenario, {"fs": {declared: True}}) as (place, client):
+        (place.folder / "a.txt").write_text("saved\n")
+        client.answers["fs/read_text_file"] = lambda params: {"content": "saved\n"}
+        client.answers["fs/write_text_file"] = lambda params: {}
+        assert await client.run(await client.new_session(place.folder), "go") == "end_turn"
+
+        calls = ("fs/read_text_file", "fs/write_text_file")
+        assert tuple(asked_for(client, method) != [] for method in calls) == asked
+        assert (place.folder / "a.txt").read_text() == "changed\n"
+
+
 @pytest.mark.req("ACP-FS-004")
 async def test_an_error_of_the_editor_fails_the_call_and_nothing_else(tmp_path: Path) -> None:
     scenario = 'tool: read {"path": "a.txt"}\n---\nsay: It failed.\n'

@@ -165,7 +165,7 @@ async def test_the_oldest_silent_connection_makes_room_for_a_new_one(monkeypatch
 
 
 async def test_clients_that_connect_at_once_are_all_served_although_they_are_more_than_silent_ones_may_be() -> None:
-    async with listening(ListenerLimits(unauthenticated=3, total=100)) as port, asyncio.timeout(WAIT_S):
+    async with listening(ListenerLimits(unauthenticated=3, total=100, burst_s=WAIT_S)) as port, asyncio.timeout(WAIT_S):
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
         for _, writer in opened:
             writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
