@@ -18,9 +18,12 @@ import pytest
 from support.acp_peer import acp_command, acp_environment
 from support.live_sessions import Desk, owned_sessions
 from support.machine import RecordMeasure
-from support.model_apis import FINAL_WORDS, model_apis
+from support.model_apis import FINAL_WORDS, WORDS, model_apis
 
+from makai.client.harness.opening import open_harness
 from makai.core import session_events as ev
+from makai.harness import complete
+from makai.harness.contract.one_shot import OneShotMessage, OneShotRequest
 from makai.sessions.requests import CreateSession
 
 pytestmark = pytest.mark.agents
@@ -118,6 +121,22 @@ async def test_a_real_agent_writes_a_file_after_our_approval(
     assert isinstance(settled, ev.RunFinished), settled
     assert target.read_text() == CONTENT
     assert FINAL_WORDS in said
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("name", ["opencode", "gemini"])
+async def test_a_real_agent_completes_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_measure: RecordMeasure, name: str
+) -> None:
+    async with model_apis("", "") as model, asyncio.timeout(WITHIN_S):
+        for variable, value in AGENTS[name].environ.items():
+            monkeypatch.setenv(variable, value.replace("@ADDRESS@", model.url))
+        began = time.monotonic()
+        request = OneShotRequest(messages=(OneShotMessage(content="One word, please."),))
+        result = await complete(open_harness(name, home=tmp_path / "makai"), request)
+        record_measure(f"{name}: one-shot", "yes", f"{time.monotonic() - began:.1f} s")
+
+    assert (result.text, result.structured, result.schema_ok) == (WORDS, None, False)
 
 
 def _asked_or_settled(logged: ev.Logged) -> bool:

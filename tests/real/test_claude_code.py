@@ -19,11 +19,15 @@ from support.live_sessions import Desk, owned_sessions
 from support.machine import RecordMeasure
 from support.plain_mcp import PYTHON, SERVER
 
+from makai.client.harness.opening import open_harness
 from makai.core import session_events as ev
+from makai.core.usage import Usage
+from makai.harness import complete
 from makai.harness.acp.connection import start_process
 from makai.harness.acp.known_agents import agent_of
 from makai.harness.acp.peer import AgentLaunch
 from makai.harness.claude_code.peer import ClaudePeer
+from makai.harness.contract.one_shot import OneShotMessage, OneShotRequest
 from makai.sessions import commands as cmd
 from makai.sessions.requests import CreateSession
 from makai.wire.acp import sessions
@@ -104,7 +108,7 @@ async def test_text_and_thinking_are_streamed_once_with_usage_and_cost(
         assert (settled.usage.cost_usd or 0) > 0
         assert [one.message for one in desk.events(ev.Notice)] == []
         began = time.monotonic()
-        assert await desk.run("Again") == ev.RunFinished(stop_reason="end_turn", usage=settled.usage)
+        assert await desk.run("Again") == ev.RunFinished(stop_reason="end_turn", usage=settled.usage, turns=1)
         record_measure("claude-code: second prompt of a session", "yes", f"{time.monotonic() - began:.2f} s")
 
 
@@ -157,7 +161,9 @@ async def test_a_turn_is_interrupted_and_the_session_stays_usable(
         await desk.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
         began = time.monotonic()
         await desk.do(cmd.Abort(now=0, by="me"))
-        assert await desk.until_settled() == ev.RunFinished(stop_reason="aborted")
+        # The program counts the turn that it was interrupted in, and the message that says so.
+        aborted = ev.RunFinished(stop_reason="aborted", usage=Usage(cost_usd=0.0), turns=2)
+        assert await desk.until_settled() == aborted
         record_measure("claude-code: interrupted", "yes", f"{time.monotonic() - began:.2f} s")
         mark = f"--session-id={desk.events(ev.AgentSession)[-1].agent_session_id}"
         pids = processes_of(mark)
@@ -275,3 +281,27 @@ async def test_failures_of_the_model_are_failures_of_the_run(
         assert desk.events(ev.ToolFinished) == []
         assert isinstance(desk.events(ev.Notice)[0], ev.Notice)
         record_measure("claude-code: model errors", "yes", "yes")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "value", "is_ok"),
+    [('[[tool StructuredOutput {"city": "Oslo"}]]', {"city": "Oslo"}, True), ("No city.", None, False)],
+)
+async def test_a_completion_takes_its_schema_to_the_model_and_its_value_back(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_measure: RecordMeasure,
+    prompt: str,
+    value: object,
+    is_ok: bool,
+) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    async with directed_model() as model, asyncio.timeout(WITHIN_S):
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
+        began = time.monotonic()
+        request = OneShotRequest(messages=(OneShotMessage(content=prompt),), response_schema=schema)
+        result = await complete(open_harness("claude-code", home=tmp_path / "makai"), request)
+        record_measure(f"claude-code: one-shot, schema kept: {is_ok}", "yes", f"{time.monotonic() - began:.1f} s")
+
+    assert (result.structured, result.schema_ok) == (value, is_ok)

@@ -298,7 +298,7 @@ async def test_without_a_login_the_next_step_is_named(tmp_path: Path, project: P
         (tmp_path / "codex-home/config.toml").write_text("check_for_update_on_startup = false\n")
         failed = await bench.client.run("Hello")
         assert isinstance(failed, ev.RunFailed)
-        assert (failed.code, failed.message) == ("auth_required", "Codex needs a login: it is not logged in.")
+        assert (failed.code, failed.message) == ("auth_required", "Codex needs a login: it is not logged in")
         assert "codex login" in (failed.hint or "")
 
 

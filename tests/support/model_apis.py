@@ -1,8 +1,8 @@
 """One scripted model behind the APIs of three vendors, on loopback, for coding agents that are not makai.
 
 It speaks Anthropic's Messages, OpenAI's chat completions and Gemini's generateContent. Asked with the tool that writes
-files, it calls it once; when any message holds the result, it says that it is done. Everything else (titles, quota
-checks, routers) gets one word.
+files, it calls it once, unless it has no path to write; when any message holds the result, it says that it is done.
+Everything else (titles, quota checks, routers) gets one word.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from aiohttp import web
 from support.acp_schema import JSON
 
 FINAL_WORDS = "The file is written."
+WORDS = "Words"
 WRITE_TOOLS = {"Write": "file_path", "write": "filePath", "write_file": "file_path"}
 """The tools that write a file, by the agents' names for them, and what they call the path."""
 
@@ -50,8 +51,8 @@ class ModelApis:
         tool = next((name for name in tools if name in WRITE_TOOLS), None)
         if is_done:
             return FINAL_WORDS
-        if tool is None:
-            return "Words"
+        if tool is None or not self._path:
+            return WORDS
         return tool, {WRITE_TOOLS[tool]: self._path, "content": self._content}
 
     async def _anthropic(self, request: web.Request, body: JSON) -> web.StreamResponse:
