@@ -23,7 +23,7 @@ from makai.core import session_events as ev
 from makai.core.content import Image, Text, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest, MakaiError, ToolUnavailable
 from makai.core.messages import ToolMessage
-from makai.core.sanitize import MAX_TEXT_LENGTH, REPLACED, REPLACEMENT, sanitize
+from makai.core.sanitize import REPLACED, REPLACEMENT, fits_event, sanitize
 from makai.tools.base import CallDescription, Tool, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool, plan_of
 
@@ -88,8 +88,8 @@ class ToolCalls:
 
     async def take(self, part: ToolCall, content_index: int) -> PreparedCall:
         """Log and prepare a call that the model has just written whole."""
-        if len(part.arguments_json) > MAX_TEXT_LENGTH:
-            too_long = f"The arguments have {len(part.arguments_json):,} characters, more than {MAX_TEXT_LENGTH:,}."
+        if not fits_event(part.arguments_json):
+            too_long = f"The arguments have {len(part.arguments_json):,} characters, more than an event can hold."
             part = msgspec.structs.replace(part, arguments_json="{}", arguments_error=too_long)
         fact = ev.ToolCalled(
             call_id=self._host.call_id(part.tool_call_id),

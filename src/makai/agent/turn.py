@@ -21,7 +21,7 @@ from makai.core import stream_events as se
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage
 from makai.core.request import StreamOptions
-from makai.core.sanitize import MAX_TEXT_LENGTH, cut_text
+from makai.core.sanitize import cut_text
 from makai.core.stream_events import Retry, StreamEvent
 from makai.core.usage import Usage
 from makai.providers.retries import Retries
@@ -57,7 +57,7 @@ class TurnAnswer(msgspec.Struct, kw_only=True):
 async def answer_of(
     stream: AsyncGenerator[StreamEvent, None], recorder: Recorder, tool_calls: ToolCalls, watch: SilenceWatch
 ) -> TurnAnswer:
-    answer, lengths = TurnAnswer(), _BlockLengths()
+    answer = TurnAnswer()
     async with aclosing(guarded(stream)) as events, watch:
         async for event in events:
             if type(event) is not se.Keepalive:  # alive, but nothing new
@@ -65,8 +65,8 @@ async def answer_of(
                 if recorder.is_waiting and not isinstance(event, se.Start | BrokenAnswer):
                     await recorder.end_wait("answered")
             if isinstance(event, _Words):
-                delta = lengths.delta(event)
-                if delta is not None and not recorder.emit_delta(delta):
+                delta = _delta(event)
+                if not recorder.emit_delta(delta):
                     await recorder.emit(delta)
             elif isinstance(event, se.ToolCallEnd):
                 answer.calls.append(await tool_calls.take(event.tool_call, event.content_index))
@@ -84,22 +84,9 @@ async def answer_of(
     return answer
 
 
-class _BlockLengths:
-    """Leaves out what is said in a block beyond what an event can hold; its whole fact says how much that was."""
-
-    def __init__(self) -> None:
-        self._lengths: dict[int, int] = {}
-
-    def delta(self, event: _Words) -> ev.Delta | None:
-        index, words = event.content_index, event.delta
-        before = self._lengths.get(index, 0)
-        self._lengths[index] = before + len(words)
-        if self._lengths[index] > MAX_TEXT_LENGTH:
-            words = words[: max(0, MAX_TEXT_LENGTH - before)]
-            if not words:
-                return None
-        kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
-        return kind(content_index=index, delta=words)
+def _delta(event: _Words) -> ev.Delta:
+    kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
+    return kind(content_index=event.content_index, delta=event.delta)
 
 
 def _fact(event: StreamEvent) -> ev.SessionEvent | None:

@@ -15,6 +15,8 @@ REPLACED: Final = f"[{REPLACEMENT} stands for what is not text, such as NUL]"
 """What a result says once, after a text in which something was replaced."""
 MAX_TEXT_LENGTH: Final = 2_500_000
 """Characters of a text that fits into an event however it is escaped."""
+MAX_TEXT_BYTES: Final = 15_000_000
+"""Bytes of a text in JSON that fits into an event, with what stands beside it there."""
 
 _NOT_CARRIED: Final = re.compile("[\x00\ud800-\udfff]")
 
@@ -34,9 +36,14 @@ def sanitize_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\x00", REPLACEMENT)
 
 
+def fits_event(text: str) -> bool:
+    """Whether an event can hold the text."""
+    return len(text) <= MAX_TEXT_LENGTH or len(msgspec.json.encode(sanitize_text(text))) <= MAX_TEXT_BYTES
+
+
 def cut_text(text: str) -> str:
     """The text if an event can hold it; otherwise its beginning, and how much is missing."""
-    if len(text) <= MAX_TEXT_LENGTH:
+    if fits_event(text):
         return text
     missing = len(text) - MAX_TEXT_LENGTH
     return f"{text[:MAX_TEXT_LENGTH]}\n[cut here: {missing:,} of {len(text):,} characters are not kept]"

@@ -10,26 +10,26 @@ from support.agent import FakeTool, run, text
 
 from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.sanitize import MAX_TEXT_LENGTH, REPLACED
+from makai.core.sanitize import MAX_TEXT_BYTES, REPLACED
 from makai.sessions.log.base import Pending
 from makai.sessions.log.encoding import encoded
 from makai.tools.base import ToolContext, ToolOutcome, text_outcome
 
 PIECE = "\U0001f389" * 500_000
-MARK = "\n[cut here: 500,000 of 3,000,000 characters are not kept]"
+MARK = "\n[cut here: 1,500,000 of 4,000,000 characters are not kept]"
 
 
-@pytest.mark.parametrize(("step", "kind"), [("repeat: 6", ev.AssistantText), ("think:", ev.Reasoning)])
+@pytest.mark.parametrize(("step", "kind"), [("repeat: 8", ev.AssistantText), ("think:", ev.Reasoning)])
 async def test_a_text_that_no_event_can_hold_is_cut_and_says_how_much_is_missing(
     step: str, kind: type[ev.AssistantText | ev.Reasoning]
 ) -> None:
-    said = PIECE if step.startswith("repeat") else f"{PIECE}" * 6
+    said = PIECE if step.startswith("repeat") else PIECE * 8
     outcome, host, _ = await run(f"{step} {said}\nsay: Done")
 
     deltas = "".join(fact.delta for fact in host.facts if isinstance(fact, ev.Delta))
     (cut,) = [fact for fact in host.facts if isinstance(fact, kind) and fact.text != "Done"]
     assert cut.text == PIECE * 5 + MARK
-    assert deltas == PIECE * 5 + "Done"
+    assert deltas == PIECE * 8 + "Done"
     assert host.facts[-3:-1] == [fact for fact in text("Done", 1) if isinstance(fact, ev.AssistantText)] + [
         ev.TurnEnded(turn=1, stop_reason="end_turn")
     ]
@@ -37,13 +37,23 @@ async def test_a_text_that_no_event_can_hold_is_cut_and_says_how_much_is_missing
     assert len(encoded([Pending(0, None, fact) for fact in host.facts])) > 0
 
 
+async def test_a_long_text_that_an_event_can_hold_is_whole() -> None:
+    said = "x" * (MAX_TEXT_BYTES - 2)
+    _, host, _ = await run(f"say: {said}")
+
+    assert [fact.text for fact in host.facts if isinstance(fact, ev.AssistantText)] == [said]
+    assert len(encoded([Pending(0, None, fact) for fact in host.facts])) > 0
+
+
 async def test_a_call_whose_arguments_no_event_can_hold_is_refused() -> None:
     tool = FakeTool("look")
-    arguments = '{"at": "' + "x" * MAX_TEXT_LENGTH + '"}'
+    arguments = '{"at": "' + "x" * MAX_TEXT_BYTES + '"}'
     outcome, host, _ = await run(f"tool: look {arguments}\n---\nsay: Done", tool)
 
     (answer,) = [fact for fact in host.facts if isinstance(fact, ev.ToolFinished)]
-    assert answer.content == (Text(text="Not run: The arguments have 2,500,010 characters, more than 2,500,000."),)
+    assert answer.content == (
+        Text(text="Not run: The arguments have 15,000,010 characters, more than an event can hold."),
+    )
     assert (tool.ran, outcome.stop_reason) == ([], "end_turn")
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.live_sessions import new_session
 
 from makai.core.content import Text
-from makai.core.sanitize import sanitize_text
+from makai.core.sanitize import REPLACED, sanitize_text
 from makai.core.session_events import RunFinished, ToolFinished, ToolProgress
 
 
@@ -35,5 +35,5 @@ async def test_nul_does_not_end_the_run(tmp_path: Path, call: str, prints: str |
         (finished,) = client.events(ToolFinished)
         assert finished.is_error == (prints is None)
         if prints is not None:
-            assert (finished.content, finished.exit_code) == ((Text(text=prints),), 0)
+            assert (finished.content, finished.exit_code) == ((Text(text=prints), Text(text=REPLACED)), 0)
             assert [shown.text for shown in client.events(ToolProgress)] == [prints]
