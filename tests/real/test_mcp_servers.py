@@ -27,6 +27,7 @@ from makai.core.secret import Secret
 from makai.tools.base import ToolOutcome, text_outcome
 from makai.tools.commands import Confine
 from makai.tools.launching import launcher
+from makai.tools.mcp import tools as mcp_tools
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.mcp.tools import McpTool
@@ -164,6 +165,12 @@ def no_process_is_left() -> Any:
     before = descendants()
     yield
     assert descendants() - before == set()
+
+
+@pytest.fixture(autouse=True)
+def every_step_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine two steps can come at once, and a watcher is shown one in a tenth of a second."""
+    monkeypatch.setattr(mcp_tools, "_PROGRESS_EVERY_S", 0.0)
 
 
 async def behaves(servers: Servers) -> None:

@@ -107,12 +107,12 @@ class McpConnection:
             return await self._call_for_resources(tool, arguments)
         clock = asyncio.get_running_loop().time
         last = clock() + self._timing.longest_call_s
-        timeout = asyncio.timeout(self._timing.call_s)
+        timeout, is_asking = asyncio.timeout(self._timing.call_s), True
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             # "Implementations MAY choose to reset the timeout clock when receiving a progress notification ... SHOULD
             # always enforce a maximum timeout" (MCP 2025-11-25, lifecycle)
-            if not timeout.expired():
+            if is_asking and not timeout.expired():
                 timeout.reschedule(min(clock() + self._timing.call_s, last))
             on_progress(progress, total, message)
 
@@ -122,8 +122,11 @@ class McpConnection:
             return await self._client.session.send_request(request, types.CallToolResult, progress_callback=report)
 
         with self._translated("It did not answer in time, and was told to stop."):
-            async with timeout:
-                result = await self._beside(ask)
+            try:
+                async with timeout:
+                    result = await self._beside(ask)
+            finally:
+                is_asking = False  # progress may still come, and the deadline is over
             return _converted(result, CallResult)
 
     async def _call_for_resources(self, tool: str, arguments: Mapping[str, Any]) -> CallResult:
