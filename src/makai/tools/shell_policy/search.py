@@ -34,6 +34,9 @@ _ANY_BREAK: Final = re.compile(r"[\s;&|()<>`{}$!'\"\\,]+")
 _REDIRECTION: Final = re.compile(r"(?:\{\w+\}|\d*)[<>]+[&|]?\s*[^\s;&|<>]+")
 _BACKTICKS: Final = re.compile(r"`([^`]*)`")
 _ESCAPED_LINE_START: Final = re.compile(r"\n\s*\\(?=[\w./])")
+_EMPTY_BACKTICKS: Final = re.compile(r"`\s*`")
+_PIPE_AT_END: Final = re.compile(r"\|[ \t]*\n\s*")
+_CONTINUED: Final = re.compile(r"(?:[|&;({\\]|\b(?:do|then|else))$")
 _RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."})
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
@@ -64,6 +67,18 @@ class _Place(NamedTuple):
         if self.parent is not None and self.parent.type in ("pipeline", "redirected_statement"):
             return True
         return any(child.type == "herestring_redirect" for child in self.node.children)
+
+
+def _with_ended_pipelines(text: str) -> str:
+    """The text with a semicolon after each line that has a pipe. Before a list (`a || b`) the parser takes the newline
+    after a longer pipeline for a blank, and the next command for more words."""
+    lines = _PIPE_AT_END.sub("| ", text).split("\n")
+    for index, line in enumerate(lines[:-1]):
+        comment = line.find(" #", max(map(line.rfind, "\"'`")) + 1)
+        ended = (line if comment < 0 else line[:comment]).rstrip() if "|" in line else ""
+        if ended and not _CONTINUED.search(ended[-8:]):
+            lines[index] = f"{ended};"
+    return "\n".join(lines)
 
 
 class _Search:
@@ -117,6 +132,10 @@ class _Search:
             self.add_text(text.replace("\\\n", ""))
         if _ESCAPED_LINE_START.search(text):  # the parser takes that newline for a part of the word
             self.add_text(_ESCAPED_LINE_START.sub("\n", text))
+        if _EMPTY_BACKTICKS.search(text):  # the parser takes them for a part of the program's name
+            self.add_text(_EMPTY_BACKTICKS.sub("", text))
+        if "|" in text and "\n" in text:
+            self.add_text(_with_ended_pipelines(text))
         root = parse(text)
         if root.has_error:
             self._complete = False
