@@ -137,6 +137,7 @@ async def test_cancelling_before_the_first_step_ends_the_flow_too(made: AuthRunt
     assert flow.result == "cancelled"
 
 
+@pytest.mark.req("MK-AUTH-010")
 async def test_an_answer_counts_once_and_only_for_its_question(made: AuthRuntime) -> None:
     flow = made.start_login("test-fixture", "f1")
     await first(flow, LoginPrompt)

@@ -129,10 +129,12 @@ def test_instructions_and_context_come_in_their_order() -> None:
 def test_tools_of_mcp_servers_are_allowed_once_and_forbidden_ones_stay_forbidden() -> None:
     fields = {"allowed_tools": ("Read", "mcp__a__b"), "mcp_tool_names": ("mcp__a__b", "mcp__a__c")}
     native = planned(DECLARATIONS["raw"], **fields, disallowed_tools=("Read",))
-    codex = planned(DECLARATIONS["codex"], **fields, disallowed_tools=("Read",))
+    codex, amp = (planned(DECLARATIONS[name], **fields, disallowed_tools=("Read",)) for name in ("codex", "amp"))
 
     assert (native.run.allow, native.run.deny) == (("Read", "mcp__a__b", "mcp__a__c"), ("Read",))
     assert (codex.run.allow, codex.run.deny, codex.policy.deny) == ((), ("Read",), ("Read",))
+    assert "disallowed_tools" not in honoured_fields("amp"), "it takes no list, so makai's own must count"
+    assert (amp.run.allow, amp.run.deny, amp.policy.deny) == ((), ("Read",), ("Read",))
 
 
 @pytest.mark.req("DM-SPEC-005")

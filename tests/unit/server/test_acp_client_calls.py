@@ -19,7 +19,7 @@ from makai.harness.editor_calls import McpServerValues
 from makai.server import acp_client_calls
 from makai.server.acp_client_calls import described_servers, offered_by
 from makai.wire.acp.client_calls import CreateTerminalRequest, TerminalExit
-from makai.wire.acp.connecting import AcpClientCapabilities
+from makai.wire.acp.connecting import AcpClientCapabilities, FileSystemCapabilities
 from makai.wire.acp.sessions import mcp_server
 
 
@@ -54,6 +54,39 @@ async def test_what_an_editor_did_not_declare_is_never_sent(tmp_path: Any) -> No
         "write_files": True,
         "terminals": True,
     }
+
+
+FILE = {"sessionId": "s1", "path": "/f"}
+ONE_CALL_PER_CAPABILITY = {
+    "read": ("client/read_text_file", FILE),
+    "write": ("client/write_text_file", {**FILE, "content": "new"}),
+    "terminal": ("client/terminal_create", CREATE),
+}
+
+
+@pytest.mark.req("ACP-FS-001", "ACP-TERM-001")
+@pytest.mark.parametrize(
+    ("declared", "allowed", "sent"),
+    [
+        (AcpClientCapabilities(fs=FileSystemCapabilities(read_text_file=True)), "read", "fs/read_text_file"),
+        (AcpClientCapabilities(fs=FileSystemCapabilities(write_text_file=True)), "write", "fs/write_text_file"),
+        (AcpClientCapabilities(terminal=True), "terminal", "terminal/create"),
+    ],
+)
+async def test_each_capability_of_an_editor_opens_its_own_calls_and_no_others(
+    declared: AcpClientCapabilities, allowed: str, sent: str
+) -> None:
+    editor = ScriptedEditor({"/f": "text"}, terminal=lambda: ScriptedTerminal("", None))
+    client = connected(editor, declared)
+    refused = []
+    for capability, (name, arguments) in ONE_CALL_PER_CAPABILITY.items():
+        try:
+            await client.execute(request(name, **arguments))
+        except NotSupported:
+            refused.append(capability)
+
+    assert refused == [capability for capability in ONE_CALL_PER_CAPABILITY if capability != allowed]
+    assert [method for method, _ in editor.requests] == [sent]
 
 
 async def test_a_call_carries_the_session_id_of_the_editor_and_a_refusal_its_message() -> None:
