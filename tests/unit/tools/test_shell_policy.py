@@ -111,6 +111,7 @@ def test_a_rule_that_leaves_the_program_open_covers_no_program(words: str) -> No
 
 
 UNCERTAIN = ["$EDITOR x", "$(cat name) x", "eval $x", "ls '", 'sh -c "$x"']
+UNCERTAIN += ["x=xls; ${x#x} y", "x=sl; ${x:1}${x:0:1} y", "x=l?; ${x/?/s} y"]
 
 
 @pytest.mark.parametrize(

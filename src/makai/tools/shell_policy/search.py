@@ -37,6 +37,9 @@ _ESCAPED_LINE_START: Final = re.compile(r"\n\s*\\(?=[\w./])")
 _EMPTY_BACKTICKS: Final = re.compile(r"`\s*`")
 _PIPE_AT_END: Final = re.compile(r"\|[ \t]*\n\s*")
 _CONTINUED: Final = re.compile(r"(?:[|&;({\\]|\b(?:do|then|else))$")
+_SUBSCRIPT: Final = re.compile(r"(?<!\w)[A-Za-z_]\w*\[[^][]*\]")
+"""`test -v`, `let`, `printf -v` and integer variables run the commands in it, although it stands in quotes."""
+_SUBSTITUTION: Final = re.compile(r"\$\(|`")
 _RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."})
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
@@ -166,9 +169,11 @@ class _Search:
             elif node.type == "variable_assignment" and len(node.children) > 2:
                 if programs.ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
                     self.add_text(literals.known(node.children[-1]))
-            elif node.type == "raw_string" and place.in_arithmetic:
-                # Subscripts in arithmetic are expanded, whatever quotes they stand in: $[ 'a[$(x)]' ] runs x.
-                self.add_text(literals.known(node))
+            elif node.type in ("raw_string", "string"):
+                self._read_string(place, literals)
+            elif node.type in ("word", "regex") and place.parent is not None and place.parent.type == "expansion":
+                if _SUBSTITUTION.search(source(node)):  # `${x:=`y`}` and `${x^^$(y)}`, which the parser does not read
+                    self.add_text(f": {source(node)}")
             elif node.type == "herestring_redirect":
                 printed.append(literals.known(node.children[-1]))
             elif node.type == "heredoc_body":
@@ -176,10 +181,21 @@ class _Search:
                 if place.parent is not None and not _is_quoted_heredoc(place.parent):
                     for text in _BACKTICKS.findall(source(node)):  # which the parser leaves in the text
                         self.add_text(text)
+                    if not node.children and _SUBSTITUTION.search(source(node)):  # so it does after `<<-` and a tab
+                        self.add_text(f': "{_QUOTES.sub("", source(node))}"')
         if runs_stdin:  # `echo text | sh`, `sh <<EOF` and `sh <<< text` run text
             for text in printed:
                 self.add_text(text)
                 self._program_texts[text] = None
+
+    def _read_string(self, place: _Place, literals: Literals) -> None:
+        text = literals.known(place.node)
+        if place.node.type == "raw_string" and place.in_arithmetic:
+            # Subscripts in arithmetic are expanded, whatever quotes they stand in: $[ 'a[$(x)]' ] runs x.
+            self.add_text(text)
+        if "[" in text and _SUBSTITUTION.search(text):
+            for subscript in filter(_SUBSTITUTION.search, _SUBSCRIPT.findall(text)):
+                self.add_text(f": {subscript}")
 
     def _add_words(self, words: Sequence[str]) -> None:
         """Words as the shell would see them, with marks where their value is not known."""
@@ -193,9 +209,11 @@ class _Search:
         self._add_program([*expanded[0].split(), *expanded[1:]])
 
     def _add_program(self, words: Sequence[str]) -> None:
-        name = programs.program_name(words[0]) if words else ""
-        # What git runs for a subcommand can be called directly.
-        self._add_command([*(["git", name[4:]] if name.startswith("git-") else [name]), *words[1:]])
+        self._add_command(_named(words))
+        # The parser takes `{` after `time`, `!` and `coproc` for a word, and what follows for more of them.
+        for index, word in enumerate(words[:MAX_WORDS_KEPT], 1):
+            if word == "{" and index < len(words):
+                self._add_command(_named(words[index : index + MAX_WORDS_KEPT]))
 
     def _look_into(self, words: tuple[str, ...]) -> None:
         name = words[0]
@@ -286,6 +304,12 @@ def _words_after_redirection(redirect: Node, literals: Literals) -> list[str]:
     return [literals.marked(operand) for operand in operands[1:]]
 
 
+def _named(words: Sequence[str]) -> Sequence[str]:
+    """The program by its name alone. What git runs for a subcommand can be called directly."""
+    name = programs.program_name(words[0]) if words else ""
+    return [*(["git", name[4:]] if name.startswith("git-") else [name]), *words[1:]]
+
+
 def _names_are_known(words: Sequence[str]) -> bool:
     """Whether the program, and the program or text that it is given to run, are literal."""
     name = programs.program_name(words[0]) if words else ""
@@ -330,7 +354,9 @@ _ANSI_ESCAPE: Final = re.compile(
     r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
 )
 _ANSI_LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-_DEFAULTS: Final = frozenset({":-", "-", ":=", "=", ":+", "+"})
+_ALTERNATIVES: Final = frozenset({":+", "+"})
+_DEFAULTS: Final = _ALTERNATIVES | {":-", "-", ":=", "="}
+_BOUNDS: Final = frozenset({"$", "${", "}"})
 
 
 class Literals:
@@ -376,11 +402,17 @@ class Literals:
         name = source(parts[0]).partition("[")[0]
         if name == "IFS":
             return " "
-        if name in self._values:
-            return self._values[name]
-        if len(parts) > 1 and any(child.type in _DEFAULTS for child in node.children):
+        operators = {child.type for child in node.children if not child.is_named} - _BOUNDS
+        if name in self._values and operators.isdisjoint(_ALTERNATIVES):
+            # What an operator such as `#` or `:1` makes of the value is not known.
+            return self._split(self._values[name]) + (self.UNKNOWN if operators - _DEFAULTS else "")
+        if len(parts) > 1 and not operators.isdisjoint(_DEFAULTS):
             return "".join(self.marked(part, depth + 1) for part in parts[1:])
         return self.UNKNOWN
+
+    def _split(self, value: str) -> str:
+        """The value with blanks where the shell splits it, by an IFS that the text sets."""
+        return value.translate(dict.fromkeys(map(ord, self._values.get("IFS", "")), " "))
 
     def _substitution(self, node: Node, depth: int) -> str:
         """`$(echo word)` and `$(which word)` are that word."""
