@@ -40,7 +40,13 @@ _CONTINUED: Final = re.compile(r"(?:[|&;({\\]|\b(?:do|then|else))$")
 _SUBSCRIPT: Final = re.compile(r"(?<!\w)[A-Za-z_]\w*\[[^][]*\]")
 """`test -v`, `let`, `printf -v` and integer variables run the commands in it, although it stands in quotes."""
 _SUBSTITUTION: Final = re.compile(r"\$\(|`")
-_RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."})
+_RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."}) | {
+    *("ed", "ex", "make", "sqlite3", "gdb")
+}
+_COMMAND_KEY: Final = re.compile(r"(?:exec|\w*Command)[= ]\s*")
+"""What stands before the command in a value: `tar --checkpoint-action=exec=x`, `ssh -o ProxyCommand=x`."""
+_COMMAND_FOR_GIT: Final = re.compile(r"!|ext::")
+"""How an alias and an address begin that are a command."""
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
 
@@ -211,7 +217,8 @@ class _Search:
     def _add_program(self, words: Sequence[str]) -> None:
         self._add_command(_named(words))
         # The parser takes `{` after `time`, `!` and `coproc` for a word, and what follows for more of them.
-        for index, word in enumerate(words[:MAX_WORDS_KEPT], 1):
+        may_group = bool(words) and words[0] in ("{", "coproc")
+        for index, word in enumerate(words[:MAX_WORDS_KEPT] if may_group else (), 1):
             if word == "{" and index < len(words):
                 self._add_command(_named(words[index : index + MAX_WORDS_KEPT]))
 
@@ -227,6 +234,9 @@ class _Search:
             self._program_texts[" ".join(words[1:])] = None
         if name in programs.LAUNCHERS or name in self._functions:
             self._look_into_wrapper(words)
+        for word in words[1:] if name == "git" else ():
+            if matched := _COMMAND_FOR_GIT.match(word):
+                self.add_text(word[matched.end() :])
         if options := programs.EXEC_OPTIONS.get(name):
             self._look_after_options(words, options)
 
@@ -250,18 +260,19 @@ class _Search:
 
     def _look_after_options(self, words: tuple[str, ...], options: tuple[str, ...]) -> None:
         for index, word in enumerate(words):
-            option, _, value = word.partition("=")
-            if option not in options:
+            value = programs.value_of(word, options)
+            if value is None:
                 continue
-            if value:
-                self.add_text(value.removeprefix("exec="))
-            elif words[0] == "git" and word == "-c" and index + 1 < len(words):
-                key, _, setting = words[index + 1].partition("=")
+            following = " ".join(words[index + 1 : index + 2])
+            if words[0] == "git" and word in ("-c", "--config"):
+                key, _, setting = following.partition("=")
                 is_alias = key.startswith("alias.") and not setting.startswith("!")
                 self.add_text(f"git {setting}" if is_alias else setting.removeprefix("!"))
-            else:
-                self._add_program(words[index + 1 :])
-                self.add_text(" ".join(words[index + 1 : index + 2]))
+                continue
+            text = value or following
+            self.add_text(text[found.end() :] if (found := _COMMAND_KEY.match(text)) else text)
+            for inner in () if value else programs.inner_commands(words[index:], 0):
+                self._add_program(inner)
 
 
 def _places(root: Node) -> Iterator[_Place]:
