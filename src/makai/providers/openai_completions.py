@@ -17,7 +17,7 @@ from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.openai_responses_answer import InputDetails, OutputDetails
-from makai.providers.parts import Parts
+from makai.providers.parts import Parts, arguments_error
 from makai.providers.preparation import (
     function_fields,
     nearest_effort,
@@ -301,14 +301,17 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 class ChatDecoder(AnswerDecoder):
     """Reads one answer: SSE chunks, or one whole completion."""
 
-    __slots__ = ("_finish", "_response_id", "_sse", "_tool_ids")
+    __slots__ = ("_called", "_finish", "_response_id", "_sse", "_unnamed")
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
         super().__init__(request, parts)
         self._sse = SSEDecoder()
         self._finish: str | None = None
         self._response_id: str | None = None
-        self._tool_ids: dict[int, str] = {}
+        self._called: dict[int, tuple[str, str]] = {}
+        """Id and name of the newest call, by the server's number."""
+        self._unnamed: dict[int, tuple[str, str, str]] = {}
+        """Id, name and arguments of calls whose name has not come yet."""
 
     def feed(self, data: bytes) -> None:
         for payload in self._sse.feed_data(data):
@@ -376,21 +379,43 @@ class ChatDecoder(AnswerDecoder):
         index = position if call.index is None else call.index
         key = ("tool", index)
         function = call.function or _Function()
-        # Some servers number every parallel call 0: another id with a name is another call.
-        if call.id and function.name and self._tool_ids.get(index, call.id) != call.id:
+        written = function.arguments or ""
+        if not isinstance(written, str):
+            written = msgspec.json.encode(written).decode()
+        if function.name and parts.is_open(key) and self._is_another(index, call.id, function.name, written):
             parts.end(key)
         if not parts.is_open(key):
-            self._tool_ids[index] = call.id or ""
-            parts.end("thinking")
-            parts.end("text")
-            parts.tool(key, call.id or None, function.name or "")
-        if function.arguments:
-            written = function.arguments
-            parts.arguments(key, written if isinstance(written, str) else msgspec.json.encode(written).decode())
+            call_id, _, held = self._unnamed.pop(index, ("", "", ""))
+            begun = (call.id or call_id, function.name or "", held + written)
+            if function.name:
+                self._begin_call(index, *begun)
+            else:  # vLLM gives the id first and the name in the next chunk
+                self._unnamed[index] = begun
+        elif written:
+            parts.arguments(key, written)
+
+    def _is_another(self, index: int, call_id: str | None, name: str, written: str) -> bool:
+        """Whether a named piece begins another call: some servers number all parallel calls 0, or give them no ids."""
+        known_id, known_name = self._called[index]
+        if call_id:
+            return call_id != known_id
+        is_complete = bool(written.strip()) and arguments_error(self._parts.written(("tool", index))) is None
+        return name != known_name or is_complete
+
+    def _begin_call(self, index: int, call_id: str, name: str, written: str) -> None:
+        parts = self._parts
+        self._called[index] = (call_id, name)
+        parts.end("thinking")
+        parts.end("text")
+        parts.tool(("tool", index), call_id or None, name)
+        parts.arguments(("tool", index), written)
 
     def _done(self) -> None:
         if self._finish is None and self._parts.is_empty:
             return  # an end mark without an answer: what came before it was an error of an unknown shape
+        for index, begun in self._unnamed.items():
+            self._begin_call(index, *begun)
+        self._unnamed = {}
         self._end(self._finish or "stop", STOP_REASONS, self._response_id)
 
 
