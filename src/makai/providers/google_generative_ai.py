@@ -374,9 +374,9 @@ class GoogleDecoder(AnswerDecoder):
             if candidate.content is not None:
                 for part in candidate.content.parts or ():
                     self._part(part)
-            if candidate.finish_reason is not None:
+            if candidate.finish_reason:
                 self._finish(candidate.finish_reason, candidate.finish_message)
-        elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
+        elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._finish_reason = "PROHIBITED_CONTENT"
 
     def _part(self, part: GeminiPart) -> None:

@@ -351,7 +351,7 @@ class ChatDecoder(AnswerDecoder):
                 if delta.tool_calls:
                     for position, call in enumerate(delta.tool_calls):
                         self._tool_call(call, position)
-            if choice.finish_reason is not None:
+            if choice.finish_reason:  # some servers send "" with every chunk
                 self._finish = choice.finish_reason
         if chunk.usage is not None:
             parts.usage = _usage(chunk.usage)
