@@ -9,7 +9,7 @@ import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, ProviderRequest
+from makai.providers.base import AnswerDecoder, ProviderRequest, arguments_json
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -132,11 +132,11 @@ class MessagesDecoder(AnswerDecoder):
                 self._fail(_decode_any(body))
                 return
             message = _decode_message(body) or _Message()
+            for index, block in enumerate(message.content or ()):
+                self._start_block(index, block)
+                self._stop_block(index)
         except _UNDECODABLE as error:
             raise self._malformed(error) from error
-        for index, block in enumerate(message.content or ()):
-            self._start_block(index, block)
-            self._stop_block(index)
         self._response_id = message.id
         self._stop_reason = message.stop_reason
         self._count(message.usage)
@@ -149,6 +149,8 @@ class MessagesDecoder(AnswerDecoder):
             self._finish()
 
     def _finish(self) -> None:
+        for index in list(self._given_input):  # their ends did not come
+            self._stop_block(index)
         self._end(self._stop_reason or "end_turn", STOP_REASONS, self._response_id)
 
     def _on_delta(self, event: _Event) -> None:
@@ -192,8 +194,8 @@ class MessagesDecoder(AnswerDecoder):
             case "tool_use":
                 parts.tool(_key(index, _TOOL), block.id, block.name or "")
                 # Normally `{}` here and the arguments as deltas; some servers give them at once.
-                given = bytes(block.input).decode()
-                if given not in ("", "{}", "null"):
+                given = arguments_json(block.input)
+                if given not in ("", "{}"):
                     self._given_input[index] = given
 
     def _stop_block(self, index: int) -> None:

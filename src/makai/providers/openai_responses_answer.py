@@ -11,7 +11,7 @@ import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, ProviderRequest
+from makai.providers.base import AnswerDecoder, ProviderRequest, arguments_json
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -44,7 +44,7 @@ class _Item(msgspec.Struct, gc=False):
     encrypted_content: str | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: msgspec.Raw = _NULL
 
 
 class _ItemHead(msgspec.Struct, gc=False):
@@ -90,7 +90,7 @@ class _Event(msgspec.Struct, gc=False):
     output_index: int | None = None
     content_index: int | None = None
     summary_index: int | None = None
-    arguments: str | None = None
+    arguments: msgspec.Raw = _NULL
     item: msgspec.Raw = _NOTHING
     response: msgspec.Raw = _NOTHING
     message: str | None = None
@@ -248,7 +248,7 @@ class ResponsesDecoder(AnswerDecoder):
 
     def _on_arguments_done(self, event: _Event) -> None:
         block = self._block(event, "function_call")
-        self._parts.arguments(block.key, self._missing(block, event.arguments))
+        self._parts.arguments(block.key, self._missing_arguments(block, event.arguments))
 
     def _on_item_added(self, event: _Event) -> None:
         head = self._decoded(_decode_item_head, event.item)
@@ -318,13 +318,16 @@ class ResponsesDecoder(AnswerDecoder):
         parts = self._parts
         if not parts.is_open(block.key):
             parts.tool(block.key, item.call_id or item.id, item.name or "")
-        parts.arguments(block.key, self._missing(block, item.arguments))
+        parts.arguments(block.key, self._missing_arguments(block, item.arguments))
         parts.end(block.key)
 
     def _missing(self, block: _Block, whole: str | None) -> str:
         """The rest of a text of which a part was streamed; what was streamed counts when the two disagree."""
         written = self._parts.written(block.key)
         return whole[len(written) :] if whole and whole.startswith(written) else ""
+
+    def _missing_arguments(self, block: _Block, whole: msgspec.Raw) -> str:
+        return self._missing(block, self._decoded(arguments_json, whole))
 
     def _next_text(self, block: _Block, part: int) -> None:
         self._end_text(block)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from support.streams import ask, assert_lawful, decode, done, failed, model
+from support.streams import ask, assert_lawful, decode, decode_whole, done, failed, model
 
-from makai.core.content import AssistantPart, Text
+from makai.core.content import AssistantPart, Text, ToolCall
 from makai.core.stream_events import StreamEvent
 from makai.providers.registry import builtin_api
 
+ANTHROPIC, RESPONSES, OLLAMA = "anthropic-messages", "openai-responses", "ollama"
 CHAT, GOOGLE = "openai-completions", "google-generative-ai"
 
 
@@ -49,3 +50,60 @@ def test_an_empty_finish_reason_is_none(api_id: str, said: Callable[[str, str], 
     cut = failed(streamed(api_id, said("a", ""), said("b", "")))
     assert cut.error_message == "ended before it was complete"
     assert cut.message.content == (Text(text="ab"),)
+
+
+def _called(api_id: str, arguments: object) -> tuple[list[object], object]:
+    """A call with these arguments as the events of a stream, and as one document."""
+    if api_id == ANTHROPIC:
+        block = {"type": "tool_use", "id": "c", "name": "f", "input": arguments}
+        end: object = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+        whole: object = {"type": "message", "content": [block], "stop_reason": "tool_use"}
+        return [{"type": "content_block_start", "index": 0, "content_block": block}, end], whole
+    if api_id == RESPONSES:
+        item = {"type": "function_call", "id": "i", "call_id": "c", "name": "f", "arguments": arguments}
+        end = {"type": "response.completed", "response": {"status": "completed"}}
+        return [{"type": "response.output_item.done", "output_index": 0, "item": item}, end], {"output": [item]}
+    if api_id == GOOGLE:
+        parts = [{"functionCall": {"id": "c", "name": "f", "args": arguments}}]
+        whole = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+        return [whole], whole
+    call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
+    if api_id == OLLAMA:
+        whole = {"message": {"tool_calls": [call]}, "done": True}
+    else:
+        whole = {"choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    return [whole], whole
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [({"a": 1}, '{"a":1}'), ('{"a":1}', '{"a":1}'), ("", "{}"), (None, "{}"), ({}, "{}")],
+    ids=["an object", "text", "empty text", "null", "an empty object"],
+)
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE, OLLAMA, CHAT])
+def test_arguments_may_be_an_object_or_its_text(api_id: str, given: object, arguments: str) -> None:
+    events, whole = _called(api_id, given)
+    wanted = (ToolCall(tool_call_id="c", name="f", arguments_json=arguments),)
+
+    assert content(api_id, *events) == wanted
+    api, request = builtin_api(api_id), ask(model(api_id))
+    assert done(decode_whole(api, request, msgspec.json.encode(whole))).content == wanted
+
+
+def test_arguments_of_a_responses_call_that_come_whole_may_be_an_object() -> None:
+    item = {"type": "function_call", "id": "i", "call_id": "c", "name": "f", "arguments": ""}
+    assert content(
+        RESPONSES,
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": {"a": 1}},
+        {"type": "response.completed", "response": {"status": "completed"}},
+    ) == (ToolCall(tool_call_id="c", name="f", arguments_json='{"a":1}'),)
+
+
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE, OLLAMA])
+def test_arguments_that_are_not_utf_8_are_an_error_that_names_the_provider(api_id: str) -> None:
+    _, whole = _called(api_id, {"a": "?"})
+    api, request = builtin_api(api_id), ask(model(api_id))
+    for broken in (b'{"a":"\xff"}', b'"\xff"'):
+        body = msgspec.json.encode(whole).replace(b'{"a":"?"}', broken)
+        assert failed(decode_whole(api, request, body)).error_message.startswith("acme sent an event that is not valid")
