@@ -65,6 +65,10 @@ def bearer(secret: Secret | None) -> dict[str, str | Secret]:
     return {"Authorization": Secret(f"Bearer {secret.reveal()}")} if secret else {}
 
 
+END_MARK: Final = b"[DONE]"
+"""The end mark of chat completions, which some gateways add to the streams of other APIs."""
+
+
 def arguments_json(given: bytes | msgspec.Raw) -> str:
     """The arguments of a call as JSON text, "" for none. Some servers write them as text where their API has an object,
     or as an object where it has text."""

@@ -15,7 +15,7 @@ from makai.core.messages import AssistantMessage, Message, StopReason, SystemMes
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.openai_responses_answer import InputDetails, OutputDetails
 from makai.providers.parts import Parts, arguments_error
 from makai.providers.preparation import (
@@ -315,7 +315,7 @@ class ChatDecoder(AnswerDecoder):
 
     def feed(self, data: bytes) -> None:
         for payload in self._sse.feed_data(data):
-            if payload == b"[DONE]":
+            if payload == END_MARK:
                 self._done()
             elif not self._parts.finished:
                 self._chunk(payload)
@@ -359,7 +359,7 @@ class ChatDecoder(AnswerDecoder):
             parts.usage = _usage(chunk.x_groq.usage)
         if self._response_id is None:
             self._response_id = chunk.id
-        if chunk.error is not None:
+        if chunk.error:
             self._fail_with(payload)
 
     def _content_list(self, content: list[Any]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, ProviderRequest, arguments_json
+from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -186,14 +186,14 @@ class ResponsesDecoder(AnswerDecoder):
         try:
             return _decode_event(payload)
         except msgspec.ValidationError:
+            if payload == END_MARK:
+                return _Event()
             # Events we do not read may have any shape; one that we do read may not.
             head = self._decoded(_decode_event_head, payload)
             if head.type in self._handlers:
                 return self._decoded(_decode_event, payload)
             return _Event(type=head.type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if payload == b"[DONE]":  # the end mark of the older API, which some gateways add
-                return _Event()
             return self._decoded(_decode_event, payload)
 
     def _decoded(self, decode: Callable[[bytes | msgspec.Raw], T], payload: bytes | msgspec.Raw) -> T:

@@ -107,3 +107,44 @@ def test_arguments_that_are_not_utf_8_are_an_error_that_names_the_provider(api_i
     for broken in (b'{"a":"\xff"}', b'"\xff"'):
         body = msgspec.json.encode(whole).replace(b'{"a":"?"}', broken)
         assert failed(decode_whole(api, request, body)).error_message.startswith("acme sent an event that is not valid")
+
+
+def _said(api_id: str) -> tuple[dict[str, object], dict[str, object]]:
+    """An event with the text "a", and the end of the answer."""
+    if api_id == ANTHROPIC:
+        said: dict[str, object] = {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": "a"},
+        }
+        return said, {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
+    if api_id == RESPONSES:
+        said = {"type": "response.output_text.delta", "output_index": 0, "delta": "a"}
+        return said, {"type": "response.completed", "response": {"status": "completed"}}
+    if api_id == GOOGLE:
+        return candidate("a"), candidate("", "STOP")
+    if api_id == OLLAMA:
+        return {"message": {"content": "a"}}, {"done": True}
+    return chat("a"), chat("", "stop")
+
+
+@pytest.mark.parametrize("error", [None, "", {}, [], False], ids=str)
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE, OLLAMA, CHAT])
+def test_an_error_field_that_says_nothing_is_no_error(api_id: str, error: object) -> None:
+    said, end = _said(api_id)
+
+    assert content(api_id, {**said, "error": error}, {**end, "error": error}) == (Text(text="a"),)
+
+
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE, CHAT])
+def test_the_end_mark_of_chat_completions_disturbs_no_api(api_id: str) -> None:
+    said, end = _said(api_id)
+
+    assert content(api_id, said, end, b"[DONE]") == (Text(text="a"),)
+
+
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE])
+def test_an_end_mark_is_not_the_end_of_an_answer_that_has_another(api_id: str) -> None:
+    said, _ = _said(api_id)
+
+    assert failed(streamed(api_id, said, b"[DONE]")).error_message == "ended before it was complete"
