@@ -270,6 +270,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
+    index: int | None = None
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
@@ -301,11 +302,13 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 class ChatDecoder(AnswerDecoder):
     """Reads one answer: SSE chunks, or one whole completion."""
 
-    __slots__ = ("_called", "_finish", "_response_id", "_sse", "_unnamed")
+    __slots__ = ("_called", "_choice", "_finish", "_response_id", "_sse", "_unnamed")
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
         super().__init__(request, parts)
         self._sse = SSEDecoder()
+        self._choice = -1
+        """The number of the choice that is read; -1 before the first."""
         self._finish: str | None = None
         self._response_id: str | None = None
         self._called: dict[int, tuple[str, str]] = {}
@@ -335,8 +338,9 @@ class ChatDecoder(AnswerDecoder):
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._malformed(error, "a chat completion chunk") from error
         parts = self._parts
-        if chunk.choices:
-            choice = chunk.choices[0]
+        for choice in chunk.choices or ():
+            if (choice.index or 0) != self._choice and self._is_another_answer(choice.index or 0):
+                continue
             if (delta := choice.delta or choice.message) is not None:
                 if content := delta.content:
                     if isinstance(content, str):
@@ -362,17 +366,22 @@ class ChatDecoder(AnswerDecoder):
         if chunk.error:
             self._fail_with(payload)
 
+    def _is_another_answer(self, choice: int) -> bool:
+        """Whether a choice is one that was not asked for: the first one counts, whatever its number."""
+        if self._choice < 0:
+            self._choice = choice
+        return choice != self._choice
+
     def _content_list(self, content: list[Any]) -> None:
         """Mistral's reasoning models send content as typed pieces."""
         for piece in content:
-            if not isinstance(piece, dict):
-                continue
-            if piece.get("type") == "thinking":
+            if isinstance(piece, dict) and piece.get("type") == "thinking":
                 self._parts.end("text")
-                for inner in piece.get("thinking") or ():
-                    self._parts.thinking("thinking", str(inner.get("text") or ""))
-            elif isinstance(piece.get("text"), str):
-                self._parts.text("text", piece["text"], after="thinking")
+                thoughts = piece.get("thinking")
+                for inner in thoughts if isinstance(thoughts, list) else (thoughts,):
+                    self._parts.thinking("thinking", _text_of(inner))
+            elif text := _text_of(piece):
+                self._parts.text("text", text, after="thinking")
 
     def _tool_call(self, call: _ToolCall, position: int) -> None:
         parts = self._parts
@@ -417,6 +426,12 @@ class ChatDecoder(AnswerDecoder):
             self._begin_call(index, *begun)
         self._unnamed = {}
         self._end(self._finish or "stop", STOP_REASONS, self._response_id)
+
+
+def _text_of(piece: Any) -> str:
+    """A piece of content is text, or an object with a text."""
+    text = piece.get("text") if isinstance(piece, dict) else piece
+    return text if isinstance(text, str) else ""
 
 
 def _usage(usage: _Usage) -> Usage:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.streams import ask, assert_lawful, decode, decode_whole, done, failed, model
 
-from makai.core.content import AssistantPart, Text, ToolCall
+from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.stream_events import StreamEvent
 from makai.providers.registry import builtin_api
 
@@ -148,3 +148,37 @@ def test_an_end_mark_is_not_the_end_of_an_answer_that_has_another(api_id: str) -
     said, _ = _said(api_id)
 
     assert failed(streamed(api_id, said, b"[DONE]")).error_message == "ended before it was complete"
+
+
+@pytest.mark.parametrize(
+    "thinking", ["hm", ["hm"], [{"type": "text", "text": "hm"}], ["h", None, 7, {}, {"text": None}, "m"]], ids=str
+)
+def test_pieces_of_chat_content_are_text_or_objects_with_a_text(thinking: object) -> None:
+    pieces: list[object] = [{"type": "thinking", "thinking": thinking}, "a", {"type": "text", "text": "b"}]
+    odd: list[object] = [None, 7, {}, {"type": "thinking"}, {"type": "text", "text": None}, ["c"]]
+    said = {"choices": [{"delta": {"content": pieces + odd}}]}
+
+    assert content(CHAT, said, chat("", "stop")) == (Thinking(thinking="hm"), Text(text="ab"))
+
+
+@pytest.mark.parametrize("number", [0, 1, None])
+def test_a_second_choice_of_a_chat_completion_is_not_mixed_into_the_first(number: int | None) -> None:
+    def choice(text: str, index: int | None = number, reason: str | None = None) -> dict[str, object]:
+        return {"index": index, "delta": {"content": text}, "finish_reason": reason}
+
+    both = {"choices": [choice("a"), choice("x", 2)]}
+    assert content(CHAT, both, {"choices": [choice("y", 2, "length")]}, {"choices": [choice("b", number, "stop")]}) == (
+        Text(text="ab"),
+    )
+
+
+def test_choices_without_numbers_are_one_answer() -> None:
+    """Copilot splits the text and the calls of a turn into two choices."""
+    call = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
+    choices = [{"message": {"content": "a"}}, {"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]
+    body = msgspec.json.encode({"choices": choices})
+
+    assert done(decode_whole(builtin_api(CHAT), ask(model(CHAT)), body)).content == (
+        Text(text="a"),
+        ToolCall(tool_call_id="c", name="f", arguments_json="{}"),
+    )
