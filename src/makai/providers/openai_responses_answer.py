@@ -91,6 +91,8 @@ class _Event(msgspec.Struct, gc=False):
     content_index: int | None = None
     summary_index: int | None = None
     arguments: msgspec.Raw = _NULL
+    text: str | None = None
+    refusal: str | None = None
     item: msgspec.Raw = _NOTHING
     response: msgspec.Raw = _NOTHING
     message: str | None = None
@@ -146,7 +148,9 @@ class ResponsesDecoder(AnswerDecoder):
         self._response_id: str | None = None
         self._handlers: dict[str, Callable[[_Event], None]] = {
             "response.output_text.delta": self._on_text,
+            "response.output_text.done": self._on_text_done,
             "response.refusal.delta": self._on_refusal,
+            "response.refusal.done": self._on_refusal_done,
             "response.reasoning_summary_text.delta": lambda event: self._think(event, event.summary_index or 0),
             # Counted apart from the summary (-1, -2, …), should a server send both.
             "response.reasoning_text.delta": lambda event: self._think(event, -1 - (event.content_index or 0)),
@@ -231,6 +235,21 @@ class ResponsesDecoder(AnswerDecoder):
     def _on_refusal(self, event: _Event) -> None:
         self._refused = True
         self._on_text(event)
+
+    def _on_text_done(self, event: _Event) -> None:
+        """The whole text of a piece, of which all, some or nothing came as deltas."""
+        block = self._block(event, "message")
+        part = block.part if event.content_index is None else event.content_index
+        if block.ended or part < block.part:
+            return
+        if part > block.part:
+            self._next_text(block, part)
+        if missing := self._missing(block, event.text or event.refusal):
+            self._parts.text(block.key, missing)
+
+    def _on_refusal_done(self, event: _Event) -> None:
+        self._refused = True
+        self._on_text_done(event)
 
     def _think(self, event: _Event, part: int) -> None:
         block = self._block(event, "reasoning")

@@ -182,3 +182,31 @@ def test_choices_without_numbers_are_one_answer() -> None:
         Text(text="a"),
         ToolCall(tool_call_id="c", name="f", arguments_json="{}"),
     )
+
+
+@pytest.mark.parametrize("deltas", [(), ("a",), ("a", "b")], ids=["no delta", "some of it", "all of it"])
+@pytest.mark.parametrize("repeats", [True, False], ids=["with the item", "without the item"])
+@pytest.mark.parametrize("kind", ["output_text", "refusal"])
+def test_a_responses_text_that_comes_whole_is_read_once(deltas: tuple[str, ...], repeats: bool, kind: str) -> None:
+    field = "text" if kind == "output_text" else kind
+    at = {"output_index": 0, "content_index": 0}
+    whole = {"type": f"response.{kind}.done", **at, field: "ab"}
+    item = {"type": "message", "id": "m", "content": [{"type": kind, field: "ab"}]}
+    item_done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    completed = {"type": "response.completed", "response": {"status": "completed", "output": [item] * repeats}}
+    events = [*({"type": f"response.{kind}.delta", **at, "delta": one} for one in deltas), whole]
+
+    message = done(streamed(RESPONSES, *events, *[item_done, whole] * repeats, completed))
+    assert message.content == (Text(text="ab"),)
+    assert message.stop_reason == ("end_turn" if kind == "output_text" else "refusal")
+
+
+def test_responses_texts_that_come_whole_stay_in_their_pieces() -> None:
+    def text_done(piece: int, text: str) -> dict[str, object]:
+        return {"type": "response.output_text.done", "output_index": 0, "content_index": piece, "text": text}
+
+    completed = {"type": "response.completed", "response": {"status": "completed"}}
+    assert content(RESPONSES, text_done(0, "a"), text_done(1, "b"), text_done(0, "a"), completed) == (
+        Text(text="a"),
+        Text(text="b"),
+    )
