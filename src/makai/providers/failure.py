@@ -26,6 +26,8 @@ from makai.wire.sse import SSEDecoder
 
 MAX_MESSAGE = 600
 """How much of a vendor's text is repeated: an HTML page must not become the error."""
+MAX_WAIT_S = 1e9
+"""A vendor that asks for a longer wait is not understood; a date in the message would end the calendar."""
 MAX_READ_TEXT = 20_000
 """How much of it is searched for what it means."""
 
@@ -146,10 +148,11 @@ def retry_after_ms(headers: Mapping[str, str], body: bytes = b"", now: float | N
         seconds = _number(value)
         if seconds is None:
             seconds = _seconds_until(value, time.time() if now is None else now)
-        return None if seconds is None else max(0, int(seconds * 1000))
-    if match := re.search(rb'"retryDelay"\s*:\s*"([0-9.]+)s"', body):
-        return int(float(match[1]) * 1000)
-    return None
+    elif match := re.search(rb'"retryDelay"\s*:\s*"([0-9.]+)s"', body):
+        seconds = _number(match[1].decode("ascii"))
+    else:
+        return None
+    return None if seconds is None else int(seconds * 1000)
 
 
 def http_failure(
@@ -336,10 +339,12 @@ def _plain_text(body: bytes) -> str:
 
 
 def _seconds_until(http_date: str, now: float) -> float | None:
+    """0 for a time that is over, None for no date or one that is too far away to be meant."""
     try:
-        return email.utils.parsedate_to_datetime(http_date).timestamp() - now
-    except (ValueError, TypeError):
+        seconds = max(0.0, email.utils.parsedate_to_datetime(http_date).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
         return None
+    return seconds if seconds < MAX_WAIT_S else None
 
 
 def _number(text: str | None) -> float | None:
@@ -347,7 +352,7 @@ def _number(text: str | None) -> float | None:
         number = float(text) if text else None
     except ValueError:
         return None
-    return number if number is not None and 0 <= number < 1e9 else None
+    return number if number is not None and 0 <= number < MAX_WAIT_S else None
 
 
 def _text(value: object) -> str | None:
