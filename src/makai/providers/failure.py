@@ -161,6 +161,8 @@ def http_failure(
     """The error for an HTTP answer that is not a success; `now` is Unix time."""
     now = time.time() if now is None else now
     message, vendor_code, request_id = vendor_error(body)
+    if 300 <= status < 400 and (location := headers.get("Location")):
+        message = f"it redirects to {_without_secrets(location)}, and makai does not follow"
     header_id = headers.get("request-id") or headers.get("x-request-id")
     return classify(
         target,
@@ -285,6 +287,8 @@ def _status_hint(target: Target, status: int | None, words: str) -> str | None:
         return "The credential is known but may not do this: check which models, projects and regions it is allowed."
     if status in (404, 405, 501) and (chat := target.how_to_use_chat()) and not _NO_MODEL.search(words):
         return f"If this server has no Responses API, {chat}. Else check the base URL."
+    if status is not None and 300 <= status < 400:
+        return "Set the base URL to the address that the server redirects to, if that is the right one."
     if status == 404:
         return "Check the model name (`makai models list`) and the base URL."
     if status is not None and status >= 500:
@@ -336,6 +340,11 @@ def _plain_text(body: bytes) -> str:
         what = f' titled "{title[1].strip()[:120]}"' if title else ""
         return f"an HTML page{what} instead of JSON (is the base URL right?)"
     return " ".join(text.split())
+
+
+def _without_secrets(address: str) -> str:
+    """An address without its query and the name and password of a user."""
+    return re.sub(r"//[^/]*@", "//", re.split("[?#]", address)[0])
 
 
 def _seconds_until(http_date: str, now: float) -> float | None:
