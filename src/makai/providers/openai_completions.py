@@ -19,6 +19,7 @@ from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderR
 from makai.providers.openai_responses_answer import InputDetails, OutputDetails
 from makai.providers.parts import Parts, arguments_error
 from makai.providers.preparation import (
+    arguments_text,
     function_fields,
     nearest_effort,
     normalised_tool_id,
@@ -203,7 +204,11 @@ def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
     text = message.text()
     thinking = "\n\n".join(part.thinking for part in message.content if isinstance(part, Thinking) and part.thinking)
     calls = [
-        {"id": call.tool_call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_json}}
+        {
+            "id": call.tool_call_id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": arguments_text(call)},
+        }
         for call in message.tool_calls()
     ]
     if thinking and quirks.reasoning_replay == "text":
