@@ -14,10 +14,11 @@ from support.serving import serving
 
 from makai.core.errors import SessionRefused
 from makai.core.session_events import RunTerms
+from makai.protocols.makai.envelope import log_id_of
 from makai.protocols.minicodex.server import Limits
 from makai.server.session_views import SessionViews
 from makai.sessions.commands import Send
-from makai.sessions.requests import GetState, ListSessions, RunCommand
+from makai.sessions.requests import CreateSession, GetState, ListSessions, RunCommand
 from makai.sessions.service import Sessions
 
 HELLO = "say: Hello to you."
@@ -69,6 +70,22 @@ async def test_a_cursor_of_another_session_gives_nothing_away(tmp_path: Path) ->
         await client.until("snapshot")
         assert await client.ask("send", text="hi", session_id=other) == "BAD_ARGUMENT"
         assert "secret" not in str(client.frames)
+
+
+@pytest.mark.parametrize("attaches", ["by name", "by id"])
+async def test_every_command_may_name_its_session_by_its_id_or_by_its_name(tmp_path: Path, attaches: str) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        name, session_id = "run 1", log_id_of("run 1")
+        await site.sessions.dispatch(CreateSession(model_ref="scripted/scenario", session_id=session_id))
+        client = await site.connect("run%201" if attaches == "by name" else session_id)
+        for given in (name, session_id):
+            assert await client.ask("hello", v="1.0.0", session_id=given) == "accepted"
+            assert await client.ask("send", text="hi", session_id=given) == "accepted"
+            await client.until("turn_done")
+            assert await client.ask("get_snapshot", session_id=given) == "accepted"
+            assert await client.ask("resume", last_seen_event_id=1, session_id=given) == "accepted"
+        for other in ("run 2", log_id_of("run 2"), ""):
+            assert await client.ask("send", text="hi", session_id=other) == "BAD_ARGUMENT"
 
 
 async def test_a_cursor_without_a_session_is_refused(tmp_path: Path) -> None:

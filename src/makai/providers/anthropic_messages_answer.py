@@ -9,7 +9,7 @@ import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, ProviderRequest
+from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -84,6 +84,8 @@ _decode_any = msgspec.json.Decoder().decode
 _UNDECODABLE = (ValueError, RecursionError)
 """`msgspec.DecodeError` and `UnicodeDecodeError` are both `ValueError`."""
 _TEXT, _THINKING, _TOOL = range(3)
+_NO_ERROR: Final = frozenset({b"null", b'""', b"{}", b"[]", b"false"})
+"""What gateways write into `error` while there is none."""
 
 
 class MessagesDecoder(AnswerDecoder):
@@ -115,7 +117,7 @@ class MessagesDecoder(AnswerDecoder):
             try:
                 event = _decode_event(payload)
                 delta = event.delta
-                if event.error and bytes(event.error) != b"null":
+                if event.error and bytes(event.error) not in _NO_ERROR:
                     self._fail(_decode_any(payload))
                 elif delta is not None and delta.type == "text_delta" and event.type == "content_block_delta":
                     # Nearly every event is this one, so it costs no call of a handler or of `_key`.
@@ -123,20 +125,21 @@ class MessagesDecoder(AnswerDecoder):
                 elif handler := self._handlers.get(event.type):
                     handler(event)
             except _UNDECODABLE as error:
-                raise self._malformed(error) from error
+                if payload != END_MARK:
+                    raise self._malformed(error) from error
 
     def whole(self, body: bytes) -> None:
         try:
             event = _decode_event(body)
-            if event.error and bytes(event.error) != b"null":
+            if event.error and bytes(event.error) not in _NO_ERROR:
                 self._fail(_decode_any(body))
                 return
             message = _decode_message(body) or _Message()
+            for index, block in enumerate(message.content or ()):
+                self._start_block(index, block)
+                self._stop_block(index)
         except _UNDECODABLE as error:
             raise self._malformed(error) from error
-        for index, block in enumerate(message.content or ()):
-            self._start_block(index, block)
-            self._stop_block(index)
         self._response_id = message.id
         self._stop_reason = message.stop_reason
         self._count(message.usage)
@@ -149,6 +152,8 @@ class MessagesDecoder(AnswerDecoder):
             self._finish()
 
     def _finish(self) -> None:
+        for index in list(self._given_input):  # their ends did not come
+            self._stop_block(index)
         self._end(self._stop_reason or "end_turn", STOP_REASONS, self._response_id)
 
     def _on_delta(self, event: _Event) -> None:
@@ -192,8 +197,8 @@ class MessagesDecoder(AnswerDecoder):
             case "tool_use":
                 parts.tool(_key(index, _TOOL), block.id, block.name or "")
                 # Normally `{}` here and the arguments as deltas; some servers give them at once.
-                given = bytes(block.input).decode()
-                if given not in ("", "{}", "null"):
+                given = arguments_json(block.input)
+                if given not in ("", "{}"):
                     self._given_input[index] = given
 
     def _stop_block(self, index: int) -> None:

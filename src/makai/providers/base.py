@@ -65,6 +65,19 @@ def bearer(secret: Secret | None) -> dict[str, str | Secret]:
     return {"Authorization": Secret(f"Bearer {secret.reveal()}")} if secret else {}
 
 
+END_MARK: Final = b"[DONE]"
+"""The end mark of chat completions, which some gateways add to the streams of other APIs."""
+
+
+def arguments_json(given: bytes | msgspec.Raw) -> str:
+    """The arguments of a call as JSON text, "" for none. Some servers write them as text where their API has an object,
+    or as an object where it has text."""
+    written = str(given, "utf-8")
+    if written.startswith('"'):
+        return msgspec.json.decode(given, type=str)
+    return "" if written == "null" else written
+
+
 class Decoder(Protocol):
     """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with. It may raise `MakaiError`
     on bytes that are not what the API promises; the caller turns that into the one terminal `error` event."""
@@ -117,9 +130,7 @@ class AnswerDecoder:
     ) -> None:
         """A tool call that comes in one piece."""
         self._parts.tool(key, call_id, name)
-        written = str(arguments, "utf-8")
-        if written != "null":
-            self._parts.arguments(key, written)
+        self._parts.arguments(key, arguments_json(arguments))
         if signature:
             self._parts.sign(key, signature)
         self._parts.end(key)

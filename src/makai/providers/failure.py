@@ -26,6 +26,8 @@ from makai.wire.sse import SSEDecoder
 
 MAX_MESSAGE = 600
 """How much of a vendor's text is repeated: an HTML page must not become the error."""
+MAX_WAIT_S = 1e9
+"""A vendor that asks for a longer wait is not understood; a date in the message would end the calendar."""
 MAX_READ_TEXT = 20_000
 """How much of it is searched for what it means."""
 
@@ -146,10 +148,11 @@ def retry_after_ms(headers: Mapping[str, str], body: bytes = b"", now: float | N
         seconds = _number(value)
         if seconds is None:
             seconds = _seconds_until(value, time.time() if now is None else now)
-        return None if seconds is None else max(0, int(seconds * 1000))
-    if match := re.search(rb'"retryDelay"\s*:\s*"([0-9.]+)s"', body):
-        return int(float(match[1]) * 1000)
-    return None
+    elif match := re.search(rb'"retryDelay"\s*:\s*"([0-9.]+)s"', body):
+        seconds = _number(match[1].decode("ascii"))
+    else:
+        return None
+    return None if seconds is None else int(seconds * 1000)
 
 
 def http_failure(
@@ -158,6 +161,8 @@ def http_failure(
     """The error for an HTTP answer that is not a success; `now` is Unix time."""
     now = time.time() if now is None else now
     message, vendor_code, request_id = vendor_error(body)
+    if 300 <= status < 400 and (location := headers.get("Location")):
+        message = f"it redirects to {_without_secrets(location)}, and makai does not follow"
     header_id = headers.get("request-id") or headers.get("x-request-id")
     return classify(
         target,
@@ -282,6 +287,8 @@ def _status_hint(target: Target, status: int | None, words: str) -> str | None:
         return "The credential is known but may not do this: check which models, projects and regions it is allowed."
     if status in (404, 405, 501) and (chat := target.how_to_use_chat()) and not _NO_MODEL.search(words):
         return f"If this server has no Responses API, {chat}. Else check the base URL."
+    if status is not None and 300 <= status < 400:
+        return "Set the base URL to the address that the server redirects to, if that is the right one."
     if status == 404:
         return "Check the model name (`makai models list`) and the base URL."
     if status is not None and status >= 500:
@@ -335,11 +342,18 @@ def _plain_text(body: bytes) -> str:
     return " ".join(text.split())
 
 
+def _without_secrets(address: str) -> str:
+    """An address without its query and the name and password of a user."""
+    return re.sub(r"//[^/]*@", "//", re.split("[?#]", address)[0])
+
+
 def _seconds_until(http_date: str, now: float) -> float | None:
+    """0 for a time that is over, None for no date or one that is too far away to be meant."""
     try:
-        return email.utils.parsedate_to_datetime(http_date).timestamp() - now
-    except (ValueError, TypeError):
+        seconds = max(0.0, email.utils.parsedate_to_datetime(http_date).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
         return None
+    return seconds if seconds < MAX_WAIT_S else None
 
 
 def _number(text: str | None) -> float | None:
@@ -347,7 +361,7 @@ def _number(text: str | None) -> float | None:
         number = float(text) if text else None
     except ValueError:
         return None
-    return number if number is not None and 0 <= number < 1e9 else None
+    return number if number is not None and 0 <= number < MAX_WAIT_S else None
 
 
 def _text(value: object) -> str | None:

@@ -18,7 +18,7 @@ from makai.core.request import Context, StreamOptions, ToolChoice
 from makai.core.secret import Secret
 from makai.core.usage import Usage
 from makai.providers import preparation
-from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, json_post
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, json_post
 from makai.providers.failure import MAX_MESSAGE
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
@@ -357,12 +357,13 @@ class GoogleDecoder(AnswerDecoder):
             return
         try:
             chunk = self._read(payload)
-            if chunk.error is not None:
+            if chunk.error:
                 self._fail_with(payload)
             else:
                 self._chunk(chunk)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._malformed(error) from error
+            if payload != END_MARK:
+                raise self._malformed(error) from error
 
     def _chunk(self, chunk: GeminiChunk) -> None:
         if chunk.usage_metadata is not None:
@@ -374,9 +375,9 @@ class GoogleDecoder(AnswerDecoder):
             if candidate.content is not None:
                 for part in candidate.content.parts or ():
                     self._part(part)
-            if candidate.finish_reason is not None:
+            if candidate.finish_reason:
                 self._finish(candidate.finish_reason, candidate.finish_message)
-        elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
+        elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._finish_reason = "PROHIBITED_CONTENT"
 
     def _part(self, part: GeminiPart) -> None:

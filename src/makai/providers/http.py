@@ -6,6 +6,7 @@ aiohttp is imported by the functions that use it: it is a quarter of what a chat
 from __future__ import annotations
 
 import asyncio
+import codecs
 import io
 import logging
 import ssl
@@ -327,7 +328,10 @@ async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest
     if response.content_type == "text/html" and not body.data.lstrip().startswith((b"{", b"[")):
         raise http_failure(request.target, response.status, response.headers, body.data[:MAX_ERROR_BODY])
     try:
-        return _uncut(body, model.provider)
+        document = _uncut(body, model.provider).removeprefix(codecs.BOM_UTF8)
+        if not document.strip():
+            raise _cut_short(model)
+        return document
     except TimeoutError as error:
         raise _unreachable(model.provider, model.base_url, "the answer did not end in time") from error
     except (aiohttp.ClientError, OSError) as error:
@@ -359,6 +363,15 @@ def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderEr
             status=400,
             hint="Check the *_BASE_URL variable of this provider.",
         )
+    if isinstance(error, aiohttp.ClientResponseError):
+        said = next(filter(None, map(str.strip, error.message.splitlines())), "no reason given").rstrip(":.")
+        return ProviderError(
+            f"{provider_id} at {origin(url)} did not answer with HTTP that can be read: {said[:300]}",
+            provider_id=provider_id,
+            hint="Check the base URL, and a proxy or gateway on the way.",
+        )
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return _unreachable(provider_id, url, "it closed the connection without an answer")
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return ProviderError(
             f"cannot reach the proxy {error.host}:{error.port} on the way to {provider_id} at {origin(url)}: "

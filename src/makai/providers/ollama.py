@@ -210,7 +210,7 @@ class OllamaDecoder(AnswerDecoder):
         line = line.removeprefix(b"data:")
         try:
             decoded = _line_decoder.decode(line)
-            if decoded.error is not None:
+            if decoded.error:
                 self._fail_with(line)
             else:
                 self._decoded(decoded)

@@ -15,10 +15,11 @@ from makai.core.messages import AssistantMessage, Message, StopReason, SystemMes
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.openai_responses_answer import InputDetails, OutputDetails
-from makai.providers.parts import Parts
+from makai.providers.parts import Parts, arguments_error
 from makai.providers.preparation import (
+    arguments_text,
     function_fields,
     nearest_effort,
     normalised_tool_id,
@@ -203,7 +204,11 @@ def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
     text = message.text()
     thinking = "\n\n".join(part.thinking for part in message.content if isinstance(part, Thinking) and part.thinking)
     calls = [
-        {"id": call.tool_call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_json}}
+        {
+            "id": call.tool_call_id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": arguments_text(call)},
+        }
         for call in message.tool_calls()
     ]
     if thinking and quirks.reasoning_replay == "text":
@@ -270,6 +275,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
+    index: int | None = None
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
@@ -301,18 +307,23 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 class ChatDecoder(AnswerDecoder):
     """Reads one answer: SSE chunks, or one whole completion."""
 
-    __slots__ = ("_finish", "_response_id", "_sse", "_tool_ids")
+    __slots__ = ("_called", "_choice", "_finish", "_response_id", "_sse", "_unnamed")
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
         super().__init__(request, parts)
         self._sse = SSEDecoder()
+        self._choice = -1
+        """The number of the choice that is read; -1 before the first."""
         self._finish: str | None = None
         self._response_id: str | None = None
-        self._tool_ids: dict[int, str] = {}
+        self._called: dict[int, tuple[str, str]] = {}
+        """Id and name of the newest call, by the server's number."""
+        self._unnamed: dict[int, tuple[str, str, str]] = {}
+        """Id, name and arguments of calls whose name has not come yet."""
 
     def feed(self, data: bytes) -> None:
         for payload in self._sse.feed_data(data):
-            if payload == b"[DONE]":
+            if payload == END_MARK:
                 self._done()
             elif not self._parts.finished:
                 self._chunk(payload)
@@ -332,8 +343,9 @@ class ChatDecoder(AnswerDecoder):
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._malformed(error, "a chat completion chunk") from error
         parts = self._parts
-        if chunk.choices:
-            choice = chunk.choices[0]
+        for choice in chunk.choices or ():
+            if (choice.index or 0) != self._choice and self._is_another_answer(choice.index or 0):
+                continue
             if (delta := choice.delta or choice.message) is not None:
                 if content := delta.content:
                     if isinstance(content, str):
@@ -348,7 +360,7 @@ class ChatDecoder(AnswerDecoder):
                 if delta.tool_calls:
                     for position, call in enumerate(delta.tool_calls):
                         self._tool_call(call, position)
-            if choice.finish_reason is not None:
+            if choice.finish_reason:  # some servers send "" with every chunk
                 self._finish = choice.finish_reason
         if chunk.usage is not None:
             parts.usage = _usage(chunk.usage)
@@ -356,42 +368,75 @@ class ChatDecoder(AnswerDecoder):
             parts.usage = _usage(chunk.x_groq.usage)
         if self._response_id is None:
             self._response_id = chunk.id
-        if chunk.error is not None:
+        if chunk.error:
             self._fail_with(payload)
+
+    def _is_another_answer(self, choice: int) -> bool:
+        """Whether a choice is one that was not asked for: the first one counts, whatever its number."""
+        if self._choice < 0:
+            self._choice = choice
+        return choice != self._choice
 
     def _content_list(self, content: list[Any]) -> None:
         """Mistral's reasoning models send content as typed pieces."""
         for piece in content:
-            if not isinstance(piece, dict):
-                continue
-            if piece.get("type") == "thinking":
+            if isinstance(piece, dict) and piece.get("type") == "thinking":
                 self._parts.end("text")
-                for inner in piece.get("thinking") or ():
-                    self._parts.thinking("thinking", str(inner.get("text") or ""))
-            elif isinstance(piece.get("text"), str):
-                self._parts.text("text", piece["text"], after="thinking")
+                thoughts = piece.get("thinking")
+                for inner in thoughts if isinstance(thoughts, list) else (thoughts,):
+                    self._parts.thinking("thinking", _text_of(inner))
+            elif text := _text_of(piece):
+                self._parts.text("text", text, after="thinking")
 
     def _tool_call(self, call: _ToolCall, position: int) -> None:
         parts = self._parts
         index = position if call.index is None else call.index
         key = ("tool", index)
         function = call.function or _Function()
-        # Some servers number every parallel call 0: another id with a name is another call.
-        if call.id and function.name and self._tool_ids.get(index, call.id) != call.id:
+        written = function.arguments or ""
+        if not isinstance(written, str):
+            written = msgspec.json.encode(written).decode()
+        if function.name and parts.is_open(key) and self._is_another(index, call.id, function.name, written):
             parts.end(key)
         if not parts.is_open(key):
-            self._tool_ids[index] = call.id or ""
-            parts.end("thinking")
-            parts.end("text")
-            parts.tool(key, call.id or None, function.name or "")
-        if function.arguments:
-            written = function.arguments
-            parts.arguments(key, written if isinstance(written, str) else msgspec.json.encode(written).decode())
+            call_id, _, held = self._unnamed.pop(index, ("", "", ""))
+            begun = (call.id or call_id, function.name or "", held + written)
+            if function.name:
+                self._begin_call(index, *begun)
+            else:  # vLLM gives the id first and the name in the next chunk
+                self._unnamed[index] = begun
+        elif written:
+            parts.arguments(key, written)
+
+    def _is_another(self, index: int, call_id: str | None, name: str, written: str) -> bool:
+        """Whether a named piece begins another call: some servers number all parallel calls 0, or give them no ids."""
+        known_id, known_name = self._called[index]
+        if call_id:
+            return call_id != known_id
+        is_complete = bool(written.strip()) and arguments_error(self._parts.written(("tool", index))) is None
+        return name != known_name or is_complete
+
+    def _begin_call(self, index: int, call_id: str, name: str, written: str) -> None:
+        parts = self._parts
+        self._called[index] = (call_id, name)
+        parts.end("thinking")
+        parts.end("text")
+        parts.tool(("tool", index), call_id or None, name)
+        parts.arguments(("tool", index), written)
 
     def _done(self) -> None:
         if self._finish is None and self._parts.is_empty:
             return  # an end mark without an answer: what came before it was an error of an unknown shape
+        for index, begun in self._unnamed.items():
+            self._begin_call(index, *begun)
+        self._unnamed = {}
         self._end(self._finish or "stop", STOP_REASONS, self._response_id)
+
+
+def _text_of(piece: Any) -> str:
+    """A piece of content is text, or an object with a text."""
+    text = piece.get("text") if isinstance(piece, dict) else piece
+    return text if isinstance(text, str) else ""
 
 
 def _usage(usage: _Usage) -> Usage:

@@ -21,7 +21,14 @@ from makai.core.secret import Secret
 from makai.providers.base import HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.openai_responses_answer import ResponsesDecoder, replayed_reasoning
 from makai.providers.parts import Parts
-from makai.providers.preparation import function_fields, nearest_effort, normalised_tool_id, prepare, schema_object
+from makai.providers.preparation import (
+    arguments_text,
+    function_fields,
+    nearest_effort,
+    normalised_tool_id,
+    prepare,
+    schema_object,
+)
 
 JSON = dict[str, Any]
 
@@ -252,7 +259,7 @@ def _output_item(part: Text | Thinking | ToolCall) -> Any:
                 "type": "function_call",
                 "call_id": part.tool_call_id,
                 "name": part.name,
-                "arguments": part.arguments_json,
+                "arguments": arguments_text(part),
             }
         case _:
             assert_never(part)

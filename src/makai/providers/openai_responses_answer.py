@@ -11,7 +11,7 @@ import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, ProviderRequest
+from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -44,7 +44,7 @@ class _Item(msgspec.Struct, gc=False):
     encrypted_content: str | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: msgspec.Raw = _NULL
 
 
 class _ItemHead(msgspec.Struct, gc=False):
@@ -90,7 +90,9 @@ class _Event(msgspec.Struct, gc=False):
     output_index: int | None = None
     content_index: int | None = None
     summary_index: int | None = None
-    arguments: str | None = None
+    arguments: msgspec.Raw = _NULL
+    text: str | None = None
+    refusal: str | None = None
     item: msgspec.Raw = _NOTHING
     response: msgspec.Raw = _NOTHING
     message: str | None = None
@@ -146,7 +148,9 @@ class ResponsesDecoder(AnswerDecoder):
         self._response_id: str | None = None
         self._handlers: dict[str, Callable[[_Event], None]] = {
             "response.output_text.delta": self._on_text,
+            "response.output_text.done": self._on_text_done,
             "response.refusal.delta": self._on_refusal,
+            "response.refusal.done": self._on_refusal_done,
             "response.reasoning_summary_text.delta": lambda event: self._think(event, event.summary_index or 0),
             # Counted apart from the summary (-1, -2, …), should a server send both.
             "response.reasoning_text.delta": lambda event: self._think(event, -1 - (event.content_index or 0)),
@@ -186,14 +190,14 @@ class ResponsesDecoder(AnswerDecoder):
         try:
             return _decode_event(payload)
         except msgspec.ValidationError:
+            if payload == END_MARK:
+                return _Event()
             # Events we do not read may have any shape; one that we do read may not.
             head = self._decoded(_decode_event_head, payload)
             if head.type in self._handlers:
                 return self._decoded(_decode_event, payload)
             return _Event(type=head.type)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if payload == b"[DONE]":  # the end mark of the older API, which some gateways add
-                return _Event()
             return self._decoded(_decode_event, payload)
 
     def _decoded(self, decode: Callable[[bytes | msgspec.Raw], T], payload: bytes | msgspec.Raw) -> T:
@@ -232,6 +236,21 @@ class ResponsesDecoder(AnswerDecoder):
         self._refused = True
         self._on_text(event)
 
+    def _on_text_done(self, event: _Event) -> None:
+        """The whole text of a piece, of which all, some or nothing came as deltas."""
+        block = self._block(event, "message")
+        part = block.part if event.content_index is None else event.content_index
+        if block.ended or part < block.part:
+            return
+        if part > block.part:
+            self._next_text(block, part)
+        if missing := self._missing(block, event.text or event.refusal):
+            self._parts.text(block.key, missing)
+
+    def _on_refusal_done(self, event: _Event) -> None:
+        self._refused = True
+        self._on_text_done(event)
+
     def _think(self, event: _Event, part: int) -> None:
         block = self._block(event, "reasoning")
         delta = event.delta
@@ -248,7 +267,7 @@ class ResponsesDecoder(AnswerDecoder):
 
     def _on_arguments_done(self, event: _Event) -> None:
         block = self._block(event, "function_call")
-        self._parts.arguments(block.key, self._missing(block, event.arguments))
+        self._parts.arguments(block.key, self._missing_arguments(block, event.arguments))
 
     def _on_item_added(self, event: _Event) -> None:
         head = self._decoded(_decode_item_head, event.item)
@@ -318,13 +337,16 @@ class ResponsesDecoder(AnswerDecoder):
         parts = self._parts
         if not parts.is_open(block.key):
             parts.tool(block.key, item.call_id or item.id, item.name or "")
-        parts.arguments(block.key, self._missing(block, item.arguments))
+        parts.arguments(block.key, self._missing_arguments(block, item.arguments))
         parts.end(block.key)
 
     def _missing(self, block: _Block, whole: str | None) -> str:
         """The rest of a text of which a part was streamed; what was streamed counts when the two disagree."""
         written = self._parts.written(block.key)
         return whole[len(written) :] if whole and whole.startswith(written) else ""
+
+    def _missing_arguments(self, block: _Block, whole: msgspec.Raw) -> str:
+        return self._missing(block, self._decoded(arguments_json, whole))
 
     def _next_text(self, block: _Block, part: int) -> None:
         self._end_text(block)

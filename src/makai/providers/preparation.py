@@ -32,6 +32,9 @@ _RANK = {level: rank for rank, level in enumerate(EFFORTS)} | {"none": 0, "max":
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BROKEN = ("error", "aborted")
 _MAX_ATTEMPTS = 1_000
+MAX_NAME = 64
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")
+"""What all vendors take as the name of a tool."""
 
 
 def identity(tool_id: str) -> str:
@@ -66,6 +69,11 @@ def arguments_object(call: ToolCall) -> msgspec.Raw:
         return msgspec.Raw(call.arguments_json.encode())
     readable = call.arguments_json.encode("utf-8", "replace").decode()
     return msgspec.Raw(msgspec.json.encode({"_malformed_arguments": readable}))
+
+
+def arguments_text(call: ToolCall) -> str:
+    """The same for APIs that take text. llama.cpp and vLLM parse it, and refuse requests that repeat a wrong one."""
+    return str(arguments_object(call), "utf-8")
 
 
 def schema_object(schema_json: str, what: str) -> msgspec.Raw:
@@ -112,10 +120,12 @@ def prepare(context: Context, model: Model, *, inline_system: bool, tool_id: Too
     - The results of a turn's tool calls come directly after it, one for each, in the order of the calls. Lost ones
       are filled in as errors; results without a call and second results are gone.
     - Tool ids went through `tool_id` and no two calls share one.
+    - The name of a call is that of a tool of `context`, or one that every vendor accepts: a name that a model made up
+      would make them refuse all later requests.
     - System messages stay where they are (`inline_system`), or the leading ones have joined `system_prompt` and the
       later ones are user messages in `<system>` tags.
     """
-    messages = tuple(_repaired(context.messages, model, tool_id))
+    messages = tuple(_repaired(context, model, tool_id))
     if inline_system:
         return msgspec.structs.replace(context, messages=messages)
     leading = list(itertools.takewhile(lambda message: isinstance(message, SystemMessage), messages))
@@ -128,8 +138,11 @@ def prepare(context: Context, model: Model, *, inline_system: bool, tool_id: Too
 
 
 class _ToolIds:
-    def __init__(self, rule: ToolIdRule) -> None:
+    """Ids and names of the calls of one conversation."""
+
+    def __init__(self, rule: ToolIdRule, tools: Sequence[ToolDefinition]) -> None:
         self._rule = rule
+        self._names = frozenset(tool.name for tool in tools)
         self._used: set[str] = set()
 
     def new(self, tool_id: str) -> str:
@@ -140,6 +153,13 @@ class _ToolIds:
         self._used.add(mapped)
         return mapped
 
+    def name(self, given: str) -> str:
+        """The name to send for a call that its model named `given`."""
+        if given in self._names or _NAME.fullmatch(given):
+            return given
+        readable = re.sub(r"[^A-Za-z0-9_-]", "_", given)[:MAX_NAME] or "no_name"
+        return readable if _NAME.fullmatch(readable) else f"_{readable}"[:MAX_NAME]
+
     def _other(self, tool_id: str) -> str:
         # Counting from the number of ids given out keeps this quick for a model that names every call the same.
         for number in range(len(self._used), len(self._used) + _MAX_ATTEMPTS):
@@ -149,10 +169,11 @@ class _ToolIds:
         raise InvalidRequest(f"the conversation's tool calls cannot be told apart: too many are named {tool_id!r}")
 
 
-def _repaired(messages: tuple[Message, ...], model: Model, rule: ToolIdRule) -> Iterator[Message]:
+def _repaired(context: Context, model: Model, rule: ToolIdRule) -> Iterator[Message]:
     """Turns as `prepare` promises them, each directly followed by its results."""
+    messages = context.messages
     results = _results_of_calls(messages)
-    ids = _ToolIds(rule)
+    ids = _ToolIds(rule, context.tools)
     for position, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
             yield from _turn(message, model, results.get(position, {}), ids)
@@ -191,6 +212,7 @@ def _turn(
             call = msgspec.structs.replace(
                 part,
                 tool_call_id=ids.new(part.tool_call_id),
+                name=ids.name(part.name),
                 thought_signature=part.thought_signature if is_own else None,
             )
             content.append(call)

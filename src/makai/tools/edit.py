@@ -18,7 +18,7 @@ import msgspec
 from makai.core.content import Text
 from makai.core.session_events import FileDiff, FileVersions
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
-from makai.tools.file_errors import FileMissing, FileRefused, printable
+from makai.tools.file_errors import FileMissing, FileRefused, escape_bytes, printable
 from makai.tools.files import SNIFFED_BYTES, binary_reason, check_denied
 from makai.tools.permissions.git_credentials import holds_credentials
 from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths
@@ -253,12 +253,12 @@ async def written(
     note = await files.write(path, content, place)
     after = await files.on_disk(place)
     versions = FileVersions(
-        path=place.absolute,
+        path=escape_bytes(place.absolute),
         old_digest="" if before.mode is None else old_digest,
         new_digest=content_digest(content),
         old_mode=before.mode or 0,
         new_mode=after.mode or 0,
-        made_folders=before.missing_folders,
+        made_folders=tuple(map(escape_bytes, before.missing_folders)),
     )
     return note, versions
 

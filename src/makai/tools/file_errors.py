@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
@@ -30,11 +31,32 @@ _UNSEEN: Final = re.compile(
 )
 
 
+_ESCAPED_BYTE: Final = re.compile(r"\\udc([89a-f][0-9a-f])")
+"""A byte of a name that is not UTF-8, as `escape_bytes` writes it."""
+
+
+def escape_bytes(path: str) -> str:
+    """The path as text that every encoder takes: a byte that is not UTF-8 becomes an escape such as `\\udcff`. Tools
+    take paths in this form (`unescape_bytes`)."""
+    return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def unescape_bytes(path: str) -> str:
+    """The path that `escape_bytes` wrote, as the operating system knows it."""
+    if _ESCAPED_BYTE.search(path) is None:
+        return path
+    held = _ESCAPED_BYTE.sub(lambda found: chr(0xDC00 + int(found[1], 16)), path)
+    try:
+        return os.fsdecode(os.fsencode(held))  # bytes that together are UTF-8 have one spelling, which rules match
+    except UnicodeEncodeError:
+        return path
+
+
 def printable(path: str) -> str:
     """A path for messages: what is not UTF-8, or cannot be seen (control, bidi, zero-width signs), as escapes."""
     if path.isascii() and path.isprintable():
         return path
-    shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
+    shown = escape_bytes(path)
     return "".join(sign.encode("unicode_escape").decode("ascii") if is_unseen(sign) else sign for sign in shown)
 
 

@@ -24,7 +24,15 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
-from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace, missing, printable, translated
+from makai.tools.file_errors import (
+    FileMissing,
+    FileRefused,
+    OutsideWorkspace,
+    missing,
+    printable,
+    translated,
+    unescape_bytes,
+)
 from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
 from makai.tools.own_code import own_code_around
@@ -270,8 +278,22 @@ class Workspace:
         return Root(given=given, real=real, writable=writable)
 
     def _mapped(self, path: str) -> tuple[Root, str]:
-        """The root a path lies in by its spelling, and the rest; `..` is left to the kernel."""
-        _check_spelling(path)
+        """The root a path lies in, and the rest; `..` is left to the kernel. Escapes of bytes that are not UTF-8 stand
+        for these bytes, unless a file really has the escape in its name."""
+        held = unescape_bytes(path)
+        _check_spelling(held)
+        return self._mapped_as_spelled(path if held != path and self._exists(path) else held)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            root, relative = self._mapped_as_spelled(path)
+            with self._root_opened(root) as top:
+                os.close(self._opened(top, relative or ".", path))
+        except FileRefused:
+            return False
+        return True
+
+    def _mapped_as_spelled(self, path: str) -> tuple[Root, str]:
         if not path.startswith("/"):
             return self.roots[0], _tidy(path)
         parts = _tidy(path).split("/")

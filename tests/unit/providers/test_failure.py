@@ -95,6 +95,10 @@ WAITS = [
     ({"Retry-After": "soon"}, b"", None),
     ({"Retry-After": "-5"}, b"", None),
     ({}, b'{"error":{"details":[{"@type":"RetryInfo","retryDelay":"34.5s"}]}}', 34500),
+    ({}, b'{"retryDelay":"99999999999999s"}', None),
+    ({}, b'{"retryDelay":"1.2.3s"}', None),
+    ({}, b'{"retryDelay":".s"}', None),
+    ({"Retry-After": "Fri, 31 Dec 9999 23:59:59 -1200"}, b"", None),
     ({}, b"", None),
 ]
 

@@ -319,3 +319,61 @@ async def test_a_proxy_from_the_environment_is_used(monkeypatch: pytest.MonkeyPa
         async with upstream(answers(HELLO)) as here:
             assert isinstance((await events_of(here.url))[-1], Done)
             assert len(here.requests) == 1
+
+
+def says(answer: bytes) -> Script:
+    """Whatever these bytes are, and then the connection closes."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTP/1.1 what\r\n\r\n", head(transfer_encoding="chunked") + b"ZZ\r\nabc\r\n", head(x="a" * 100_000)],
+    ids=["no status", "no chunk", "a long header"],
+)
+async def test_an_answer_that_is_no_http_is_not_called_unreachable(answer: bytes) -> None:
+    event, server = await failure(says(answer))
+
+    told, _, why = event.error_message.partition(" can be read: ")
+    assert told == f"acme at {server.url} did not answer with HTTP that"
+    assert why.isprintable()
+    assert 0 < len(why) <= 300
+    assert event.hint == "Check the base URL, and a proxy or gateway on the way."
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n"], ids=["nothing", "half a head"])
+async def test_a_connection_that_is_closed_without_an_answer_is_told_in_words(answer: bytes) -> None:
+    event, server = await failure(says(answer))
+
+    why = "it closed the connection without an answer"
+    assert event.error_message == f"cannot reach acme at {server.url}: {why}"
+
+
+@pytest.mark.parametrize("body", [b"", b" \n"], ids=["empty", "blank"])
+async def test_a_json_answer_without_a_body_is_incomplete(body: bytes) -> None:
+    event, _ = await failure(answers(body, content_type="application/json"))
+
+    assert event.error_message == "acme ended the answer before it was complete"
+
+
+async def test_a_byte_order_mark_before_a_json_answer_is_passed_over() -> None:
+    body = b'\xef\xbb\xbf{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}]}'
+    event, _ = await outcome(answers(body, content_type="application/json"))
+
+    assert isinstance(event, Done)
+    assert event.message.text() == "Hello"
+
+
+async def test_a_redirect_is_named_without_what_is_secret_in_it() -> None:
+    event, _ = await failure(refuses(308, b"", Location="https://me:pass@api.example/v2/chat?key=abc#d"))
+
+    refused = (
+        "acme refused the request (HTTP 308): it redirects to https://api.example/v2/chat, and makai does not follow"
+    )
+    assert event.error_message == refused
+    assert event.hint == "Set the base URL to the address that the server redirects to, if that is the right one."

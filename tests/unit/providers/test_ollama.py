@@ -305,13 +305,16 @@ def test_a_stream_that_is_cut_is_incomplete(kept: int) -> None:
     assert last.message.content == (Text(text="a"),)
 
 
-def test_arguments_that_are_no_object_stay_visible() -> None:
-    stream = line({"tool_calls": [call("f", "{}")]}) + line(done=True)
+@pytest.mark.parametrize(
+    ("given", "visible"), [("no object", "no object"), ("[1]", "[1]"), ([1], "[1]"), (7, "7")], ids=str
+)
+def test_arguments_that_are_no_object_stay_visible(given: object, visible: str) -> None:
+    stream = line({"tool_calls": [call("f", given)]}) + line(done=True)
 
     said = done(decode(API, ask(qwen()), stream))
 
     (made,) = said.tool_calls()
-    assert made.arguments_json == '"{}"'
+    assert made.arguments_json == visible
     assert made.arguments_error is not None
 
 

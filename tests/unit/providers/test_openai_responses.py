@@ -105,7 +105,12 @@ def test_a_whole_conversation_becomes_input_items() -> None:
                 "phase": "commentary",
             },
             {"type": "function_call", "call_id": "call_1", "name": TOOL_NAME, "arguments": '{"city":"Zürich"}'},
-            {"type": "function_call", "call_id": "call_2", "name": TOOL_NAME, "arguments": '{"city":'},
+            {
+                "type": "function_call",
+                "call_id": "call_2",
+                "name": TOOL_NAME,
+                "arguments": '{"_malformed_arguments":"{\\"city\\":"}',
+            },
             {
                 "type": "function_call_output",
                 "call_id": "call_1",

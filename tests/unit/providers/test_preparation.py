@@ -16,8 +16,16 @@ from makai.core.content import AssistantPart, Image, Text, Thinking, ToolCall, T
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
-from makai.core.request import Context
-from makai.providers.preparation import NO_RESULT, ToolIdRule, arguments_object, identity, normalised_tool_id, prepare
+from makai.core.request import Context, ToolDefinition
+from makai.providers.preparation import (
+    NO_RESULT,
+    ToolIdRule,
+    arguments_object,
+    arguments_text,
+    identity,
+    normalised_tool_id,
+    prepare,
+)
 
 MODEL = Model(id="m-1", api="some-api", provider="acme", base_url="http://127.0.0.1:9")
 OTHER = msgspec.structs.replace(MODEL, provider="other")
@@ -228,6 +236,30 @@ def test_normalised_ids_obey_their_rule_and_are_stable(tool_id: str, max_length:
 
 
 @pytest.mark.parametrize(
+    ("made_up", "sent"),
+    [
+        ("look", "look"),
+        ("mcp.look", "mcp.look"),
+        ("functions.look", "functions_look"),
+        ("look<|channel|>json", "look__channel__json"),
+        ("", "no_name"),
+        ("2 eyes", "_2_eyes"),
+        ("-", "_-"),
+        ("Füße", "F__e"),
+        ("x" * 100, "x" * 64),
+        ("1" * 64, "_" + "1" * 63),
+    ],
+)
+def test_a_name_that_is_no_tools_and_that_vendors_refuse_is_sent_in_a_form_they_take(made_up: str, sent: str) -> None:
+    tools = (ToolDefinition(name="mcp.look", description="", parameters_schema_json="{}"),)
+    asked = Context(messages=(said(messages.call("a", made_up)), messages.result("a", made_up, "none")), tools=tools)
+
+    ready = prepare(asked, MODEL, inline_system=True)
+    assert ready.messages == (said(messages.call("a", sent)), messages.result("a", sent, "none"))
+    assert prepare(ready, MODEL, inline_system=True) == ready
+
+
+@pytest.mark.parametrize(
     ("arguments", "sent"),
     [
         ('{"city": "Zürich"}', '{"city": "Zürich"}'),
@@ -240,19 +272,18 @@ def test_normalised_ids_obey_their_rule_and_are_stable(tool_id: str, max_length:
 def test_malformed_arguments_are_shown_and_never_replaced_by_an_empty_object(arguments: str, sent: str) -> None:
     made = ToolCall(tool_call_id="a", name="look", arguments_json=arguments)
 
-    assert bytes(arguments_object(made)).decode() == sent
+    assert bytes(arguments_object(made)).decode() == arguments_text(made) == sent
 
 
 # Few ids and short texts, so that collisions, duplicates and empty parts are common.
 IDS = st.sampled_from(["a", "b", "", "a b", "a/b", "x" * 70])
+NAMES = st.sampled_from(["look", "", "a b", "x" * 70, "9"])
 WORDS = st.sampled_from(["", " ", "words"])
 SIGNATURES = st.sampled_from([None, "sig"])
 PARTS = st.one_of(
     st.builds(Text, text=WORDS, text_signature=SIGNATURES),
     st.builds(Thinking, thinking=WORDS, thinking_signature=SIGNATURES, redacted=st.booleans()),
-    st.builds(
-        ToolCall, tool_call_id=IDS, name=st.just("look"), arguments_json=st.just("{}"), thought_signature=SIGNATURES
-    ),
+    st.builds(ToolCall, tool_call_id=IDS, name=NAMES, arguments_json=st.just("{}"), thought_signature=SIGNATURES),
 )
 STOPS: list[StopReason | None] = [None, "end_turn", "tool_use", "error", "aborted"]
 MESSAGES = st.one_of(
@@ -305,6 +336,7 @@ def assert_is_a_sound_turn(message: AssistantMessage) -> None:
                 assert part.thinking.strip() or part.thinking_signature
             case ToolCall():
                 assert message.provider == "acme" or part.thought_signature is None
+                assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", part.name)
 
 
 @given(CONTEXTS, st.booleans(), RULES)

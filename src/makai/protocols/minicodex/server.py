@@ -20,6 +20,7 @@ from typing import Final, cast
 import msgspec
 
 from makai.core.errors import Forbidden, MakaiError, SessionRefused, StorageUnavailable
+from makai.protocols.makai.envelope import log_id_of
 from makai.protocols.minicodex import commands, frames
 from makai.protocols.minicodex.commands import Ask, Open, Refusal, Request, TakeSnapshot, read, refusal
 from makai.protocols.minicodex.pages import RunLookup
@@ -110,7 +111,7 @@ class MinicodexConnection:
         capabilities: tuple[str, ...] | None,
     ) -> list[Request]:
         wanted = command.session_id if self.session_id is None else self.session_id
-        if command.session_id not in (None, wanted):
+        if not self._is_meant(command):
             self._refuse_field(command, "session_id", "This connection belongs to another session.")
             return []
         opening = Open(session_id=wanted, cursor=cursor, client_capabilities=capabilities, req_id=command.req_id)
@@ -118,7 +119,7 @@ class MinicodexConnection:
 
     def _resume(self, command: commands.ResumeCommand) -> list[Request]:
         cursor, named = command.last_seen_event_id, command.client_capabilities
-        if cursor is not None and self.session_id not in (None, command.session_id or self.session_id):
+        if cursor is not None and not self._is_meant(command):
             self._refuse_cursor(command.req_id, "The cursor is one of another session.")
             return []
         if cursor is not None and self.session_id is None and command.session_id is None:
@@ -149,10 +150,15 @@ class MinicodexConnection:
         if self._view is None:
             self._refuse(refusal(command.req_id, "INVALID_COMMAND", "Say hello or resume first."))
             return False
-        if command.session_id not in (None, self.session_id):
+        if not self._is_meant(command):
             self._refuse_field(command, "session_id", "This connection belongs to another session.")
             return False
         return True
+
+    def _is_meant(self, command: commands.Command) -> bool:
+        """Whether the command names the session of this connection, by its id or its name, or names none."""
+        own, given = self.session_id, command.session_id
+        return own is None or given is None or own == given or log_id_of(own) == log_id_of(given)
 
     def _begin(self, request: Request) -> Request:
         self._deciding += 1
