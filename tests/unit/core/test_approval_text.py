@@ -63,6 +63,7 @@ def test_a_command_is_shown_with_its_place_its_time_and_every_other_argument() -
             {"unsandboxed": True, "terminal": True, "terminal_sandbox": "read-only"},
             ["+ in a terminal of your editor, in its own sandbox (read-only)"],
         ),
+        ({"agent": "Codex"}, ["+ in the process of Codex, outside of makai's sandbox"]),
     ],
 )
 def test_what_a_command_opens_is_shown_with_the_reason_marked_as_the_models(
