@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -328,3 +329,5 @@ async def test_a_terminal_that_becomes_narrower_shows_a_long_line_once(makai: Cl
         rows = screen_text(terminal.display.rows).removesuffix(end).split("\n")
 
     assert rows[-2:] == ["agent, Ctrl+D leaves.", ""]
+    erased = re.findall(r"\x1b\[\w(?=\x1b\[J)", terminal.output.partition("Ctrl+D leaves")[2])
+    assert set(erased) == {"\x1b[C"}, "tmux keeps what is erased from the first column of the first row on"

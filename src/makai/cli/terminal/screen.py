@@ -80,6 +80,11 @@ class _SteadyOutput(Vt100_Output):
         if not self._holding:
             super().flush()
 
+    def erase_down(self) -> None:
+        """Erase from the beginning of a row on. What is erased from the top left corner on, tmux would keep in its
+        scrollback, once for every frame of a status area that fills the screen."""
+        self.write_raw("\x1b[K\x1b[C\x1b[J\r")
+
 
 def added_rows(widths: Sequence[int], cursor: int, columns: int) -> int:
     """How many rows a terminal with now `columns` columns has added above the cursor by breaking rows that were drawn
