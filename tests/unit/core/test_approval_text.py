@@ -63,7 +63,6 @@ def test_a_command_is_shown_with_its_place_its_time_and_every_other_argument() -
             {"unsandboxed": True, "terminal": True, "terminal_sandbox": "read-only"},
             ["+ in a terminal of your editor, in its own sandbox (read-only)"],
         ),
-        ({"agent": "Codex"}, ["+ in the process of Codex, outside of makai's sandbox"]),
     ],
 )
 def test_what_a_command_opens_is_shown_with_the_reason_marked_as_the_models(
@@ -77,6 +76,14 @@ def test_what_a_command_opens_is_shown_with_the_reason_marked_as_the_models(
         *(("opened", line) for line in shown),
         ("argument", 'the model\'s reason: "to\\u0007 fetch"'),
     ]
+
+
+def test_a_command_of_an_agent_says_whose_process_runs_it_and_hides_no_argument() -> None:
+    asked = request("shell", {"command": "make", "network": ["z.org"]}, confinement=Confinement(agent="Codex"))
+
+    assert read(approval_text(asked).lines) == (
+        'make\n+ in the process of Codex, outside of makai\'s sandbox\nnetwork: [\n  "z.org"\n]\n'
+    )
 
 
 def test_another_tool_is_shown_with_its_name_and_its_decoded_arguments() -> None:
