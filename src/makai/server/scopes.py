@@ -428,9 +428,15 @@ def _given_up(before: SessionTerms, after: SessionTerms) -> list[str]:
     lifted = {
         "terms.max_usd": before.max_usd is not None and (after.max_usd is None or after.max_usd > before.max_usd),
         "terms.builtin_tools": after.builtin_tools and not before.builtin_tools,
+        # A tool that is gone could come back as one that does not ask, and its client would still carry it out.
+        "terms.tools": not _asking_tools(before) <= _asking_tools(after),
         "terms.sandbox": before.sandbox == "read-only" and after.sandbox != "read-only",
     }
     return [name for name, is_lifted in lifted.items() if is_lifted]
+
+
+def _asking_tools(terms: SessionTerms) -> set[str]:
+    return {tool.name for tool in terms.tools if tool.permission == "ask"}
 
 
 def _same(name: str, one: msgspec.Struct, other: msgspec.Struct) -> bool:

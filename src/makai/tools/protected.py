@@ -38,7 +38,8 @@ _FOLDERS_OF = {
     "desktops": ".fluxbox .xmonad",
     "interpreters": "sitecustomize usercustomize",
     "build servers": ".github .gitlab .circleci .forgejo .gitea .woodpecker .buildkite .semaphore .teamcity .builds "
-    ".tekton zuul.d .zuul.d .azure-pipelines .azuredevops .buddy .copr .dependabot .harness .pipelines .tangled",
+    ".tekton zuul.d .zuul.d .azure-pipelines .azuredevops .buddy .copr .dependabot .harness .pipelines .tangled "
+    ".upsun bamboo-specs",
     "keys": ".ssh .gnupg .aws .azure .kube .password-store .terraform.d",
 }
 PROTECTED_FOLDERS: Final = _names(" ".join(_FOLDERS_OF.values()))
@@ -55,9 +56,10 @@ _FILES_OF = {
     ".zshrc.local microsoft.powershell_profile.ps1 profile.ps1",
     "git and its hooks": ".arcconfig .git-credentials .gitattributes .gitconfig .gitconfig.local .gitmodules .hgrc "
     ".hk.pkl .lfsconfig .overcommit.yml .pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml "
-    ".rusty-hook.toml .tigrc captainhook.json grumphp.yaml grumphp.yml hk.pkl prek.toml",
+    ".jjconfig.toml .lazygit.yml .rusty-hook.toml .tigrc captainhook.json grumphp.yaml grumphp.yml hk.pkl prek.toml",
     "editors and debuggers": "_gvimrc _vimrc .ackrc .byebugrc .ctags .dir-locals.el .dir-locals-2.el .emacs "
     ".ideavimrc .exrc .gdbearlyinit .gdbinit .gvimrc "
+    ".local.vimrc .merlin .vimrc_local "
     ".kateproject .lite_project.lua .lldbinit .luarc.json .luarc.jsonc .lvimrc .nanorc .nvim.lua .nvimrc .pdbrc "
     ".pdbrc.py .project .radare2rc .rdebugrc .spacemacs .vimrc .vimrc.local .vimspector.json .ycm_extra_conf.py "
     "hie.yaml rust-analyzer.toml",
@@ -75,10 +77,12 @@ _FILES_OF = {
     "build servers": ".appveyor.yml appveyor.yml .build.yml .cirrus.star .cirrus.yml .drone.jsonnet .drone.star "
     ".drone.yml .evergreen.yml .gitlab-ci.yaml .gitlab-ci.yml .onedev-buildspec.yml .packit.yaml .packit.yml "
     ".prow.yaml .scrutinizer.yml .space.kts .taskcluster.yml .travis.yml .vela.yml .vsts-ci.yml .woodpecker.yaml "
-    ".woodpecker.yml .zuul.yaml azure-pipelines.yaml azure-pipelines.yml bitbucket-pipelines.yml bitrise.yml buddy.yml "
+    ".platform.app.yaml .woodpecker.yml .zuul.yaml amplify.yml bitbucket-pipelines.yml bitrise.yml buddy.yml "
     "buildspec.yaml buildspec.yml circle.yml cloudbuild.yaml cloudbuild.yml codefresh.yml codemagic.yaml "
+    "codeship-services.yml codeship-steps.yml "
     "screwdriver.yaml wercker.yml zuul.yaml",
     "agents": ".augment-guidelines .claude.json .coderabbit.yaml .continuerules .crush.json .cursorrules .goosehints "
+    ".continuerc.json .openhands_instructions "
     ".kilocodemodes .kilocoderules .mcp.json .opencode.json .pr_agent.toml .replit.md .roomodes .roorules .rules "
     ".windsurfrules agent.md agents.local.md agents.md agents.override.md claude.local.md claude.md codex.md "
     "copilot-instructions.md crush.json crush.md gemini-extension.json gemini.md jules.md mcp.json opencode.json "
@@ -95,7 +99,7 @@ _VARIANTS: Final = re.compile(
     r"|\.?lefthook(?:-local)?\.(?:ya?ml|toml|jsonc?)"
     r"|\.(?:huskyrc|lintstagedrc)(?:\.[a-z]+)?|(?:lint-staged|husky)\.config\.[a-z]+"
     r"|\.simple-git-hooks|\.?simple-git-hooks\.[a-z]+"
-    r"|\.?pnpmfile\.[cm]?js|\.aider\.[^/]+\.ya?ml|jenkinsfile(?:\.[^/]+)?"
+    r"|\.?azure-pipelines[^/]*\.ya?ml|\.?pnpmfile\.[cm]?js|\.aider\.[^/]+\.ya?ml|jenkinsfile(?:\.[^/]+)?"
     r"|(?:site|user)customize\.[^/]+|(?:jupyter|ipython)(?:_[a-z]+)?_config\.(?:py|json)"
 ).fullmatch
 """Matches the names that have many variants."""

@@ -141,7 +141,9 @@ async def test_terms_may_change_beside_a_sandbox_that_a_person_opened(tmp_path: 
             await prompting.dispatch(req.RunCommand(session_id, cmd.SetTerms(now=0, terms=wider)))
 
 
-LIMITED = SessionTerms(sandbox="read-only", max_usd=1.0)
+DEPLOY = ToolDefinition(name="deploy", description="", parameters_schema_json="{}", permission="ask")
+LOOK = ToolDefinition(name="look", description="", parameters_schema_json="{}")
+LIMITED = SessionTerms(sandbox="read-only", max_usd=1.0, tools=(DEPLOY, LOOK))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,15 @@ LIMITED = SessionTerms(sandbox="read-only", max_usd=1.0)
         (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, sandbox="full-access")), "terms.sandbox"),
         (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, builtin_tools=True)), "terms.builtin_tools"),
         (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, max_usd=2.0)), "terms.max_usd"),
-        (cmd.SetTerms(now=0, terms=SessionTerms()), "terms.max_usd, terms.sandbox"),
+        (
+            cmd.SetTerms(
+                now=0,
+                terms=msgspec.structs.replace(LIMITED, tools=(msgspec.structs.replace(DEPLOY, permission="allow"),)),
+            ),
+            "terms.tools",
+        ),
+        (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, tools=(LOOK,))), "terms.tools"),
+        (cmd.SetTerms(now=0, terms=SessionTerms()), "terms.max_usd, terms.tools, terms.sandbox"),
         (
             cmd.Send(now=0, input_id="1", content="Go", terms=RunTerms(allow_unknown_price=True)),
             "terms.allow_unknown_price",
@@ -172,10 +182,12 @@ async def test_a_prompt_token_lifts_no_limit_that_a_person_gave_a_session(
 
 async def test_a_prompt_token_may_make_the_limits_of_a_session_narrower(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, "say: Hi.") as sessions:
-        wanted = req.CreateSession(model_ref="scripted/scripted@echo", terms=SessionTerms(max_usd=1.0))
+        former = SessionTerms(max_usd=1.0, tools=(DEPLOY, LOOK))
+        wanted = req.CreateSession(model_ref="scripted/scripted@echo", terms=former)
         session_id = await sessions.dispatch(wanted)
         prompting = scopes.ScopedSessions(sessions, caller("prompt"))
-        narrower = SessionTerms(sandbox="read-only", max_usd=0.5)
+        asking = msgspec.structs.replace(LOOK, permission="ask")
+        narrower = SessionTerms(sandbox="read-only", max_usd=0.5, tools=(asking, DEPLOY))
         await prompting.dispatch(req.RunCommand(session_id, cmd.SetTerms(now=0, terms=narrower)))
         assert (await sessions.dispatch(req.GetState(session_id))).terms == narrower
 

@@ -94,16 +94,19 @@ def test_files_that_make_later_commands_run_code_are_protected_by_every_spelling
         "simple-git-hooks.cjs simple-git-hooks.json .simple-git-hooks.js husky.config.js hk.pkl .hk.pkl .config/hk.pkl "
         "prek.toml captainhook.json .git-hooks/x .cargo-husky/hooks/pre-push .sl/config .git-credentials",
         ".devcontainer.json .helix/languages.toml hie.yaml .vs/tasks.vs.json .nova/Tasks/a.json .theia/tasks.json "
-        ".nvim/init.lua rust-analyzer.toml .luarc.json .gdbearlyinit .config/Code/User/tasks.json .config/zed/x",
+        ".nvim/init.lua rust-analyzer.toml .luarc.json .gdbearlyinit .config/Code/User/tasks.json .config/zed/x "
+        ".merlin .local.vimrc .vimrc_local .lazygit.yml .jjconfig.toml",
         ".builds/a.yml .tekton/p.yaml .zuul.yaml zuul.d/jobs.yaml bitrise.yml .drone.star .gitlab-ci.yaml "
-        "Jenkinsfile.release .azure-pipelines/x.yml .packit.yaml",
+        "Jenkinsfile.release .azure-pipelines/x.yml .packit.yaml .azure-pipelines.yml azure-pipelines-nightly.yaml "
+        "bamboo-specs/bamboo.yml amplify.yml .platform.app.yaml .upsun/config.yaml codeship-steps.yml",
         ".octaverc .pdbrc.py .pythonrc.py .psqlrc .sqliterc .sbclrc .mongoshrc.js .julia/config/startup.jl startup.m "
         "sitecustomize/__init__.py usercustomize.pyc sitecustomize.cpython-311-x86_64-linux-gnu.so "
         "jupyter_server_config.py",
         "uv.toml poetry.toml pip.ini nuget.config pnpmfile.cjs .pnpmfile.mjs .yarn/sdks/x .asdfrc .bazelversion "
         "mise/config.toml .flox/env/manifest.toml .cargo/env .cargo/bin/cargo .mavenrc",
         ".opencode.json .roomodes .kilocode/rules.md .openhands/setup.sh .factory/hooks.json .claude-plugin/x.json "
-        ".claude.json .aider.conf.yml .aider.model.settings.yml CODEX.md AGENTS.local.md .crush/x .agent/rules/x",
+        ".claude.json .aider.conf.yml .aider.model.settings.yml CODEX.md AGENTS.local.md .crush/x .agent/rules/x "
+        ".openhands_instructions .continuerc.json",
         ".kube/config .docker/config.json .docker/cli-plugins/x .aws/config .azure/config .pgpass .rhosts .k5login",
         ".local/share/systemd/user/x.service .local/share/applications/x.desktop .config/systemd/user/x.service "
         ".local/share/dbus-1/services/x .config/autostart/x.desktop .config/plasma-workspace/env/x.sh "
@@ -129,6 +132,7 @@ def test_the_files_of_each_family_are_protected_and_guarded(paths: str) -> None:
         *("src/.github.py", "a.pth.txt", "venv/lib/x.py", "Makefile", "package.json", "pyproject.toml", "conftest.py"),
         *("Dockerfile", "tox.ini", "justfile", "flake.nix", ".env", ".docker/php/Dockerfile", ".cargo/x", "mise/x.py"),
         *("share/systemd/x", "dist/share/applications/x.desktop", ".local/share/x"),
+        *("azure-pipelines.md", "docs/azure-pipelines/x.yml", "amplify/x.ts", "merlin"),
         *("src/jupyter_config_test.py", "customize.py", "simple-git-hooks", "husky.config", ".config/nextest.toml"),
     ],
 )

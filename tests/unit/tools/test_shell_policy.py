@@ -165,7 +165,7 @@ UNCERTAIN += ["x=xls; ${x#x} y", "x=sl; ${x:1}${x:0:1} y", "x=l?; ${x/?/s} y"]
             {
                 "allow": [
                     *("for i in *; do echo $i; done", "make > log 2>&1", "X=1 ./run.sh", "python a.py"),
-                    "git commit -m 'rm the curl docs'",
+                    *("git commit -m 'rm the curl docs'", 'npm run build -- "$x"'),
                 ],
                 "ask": UNCERTAIN,
             },
@@ -188,6 +188,7 @@ def test_what_only_mentions_a_denied_command_is_not_refused() -> None:
         "command -v rm",
         *("cat > a <<'E'\nrm x\nE", "git log --grep push", "echo 'a; rm x'", "git stash push"),
         *("npm run rm-all", "xargs -n 1 grep rm", "echo { rm }", "git add -u rm", "tar -xzf a.tgz -C rm"),
+        "npm run build -- rm",
     ]
 
     assert [text for text in mentions if decide(text, ALLOW, DENY) == "deny"] == []

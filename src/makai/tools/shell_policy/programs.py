@@ -138,8 +138,6 @@ def inner_commands(words: Sequence[str], operands: int) -> list[Sequence[str]]:
     """Where the command of a wrapper may begin: too often rather than too rarely, as options may take values."""
     found: list[Sequence[str]] = []
     may_be_value = False
-    if "--" in words[:-1]:
-        found.append(words[words.index("--") + 1 :])
     for index, word in enumerate(words[1:], 1):
         if is_option(word):
             may_be_value = "=" not in word and word != "--"

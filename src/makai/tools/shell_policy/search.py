@@ -43,6 +43,8 @@ _SUBSTITUTION: Final = re.compile(r"\$\(|`")
 _RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."}) | {
     *("ed", "ex", "make", "sqlite3", "gdb")
 }
+_PASS_ON_ARGUMENTS: Final = frozenset({"npm", "pnpm", "yarn", "bun"})
+"""Launchers that give what follows `--` to a script of the project."""
 _COMMAND_KEY: Final = re.compile(r"(?:exec|\w*Command)[= ]\s*")
 """What stands before the command in a value: `tar --checkpoint-action=exec=x`, `ssh -o ProxyCommand=x`."""
 _COMMAND_FOR_GIT: Final = re.compile(r"!|ext::")
@@ -254,6 +256,8 @@ class _Search:
             return
         for inner in programs.inner_commands(words, programs.LAUNCHERS.get(words[0], 0)):
             self._add_program(inner)
+        if "--" in words[:-1] and words[0] not in _PASS_ON_ARGUMENTS:
+            self._add_program(words[words.index("--") + 1 :])
         for word in words[1:]:
             if _LOOKS_LIKE_TEXT.search(word):  # ssh, watch, su -c and others give it to a shell
                 self.add_text(word.partition("=")[2] if word.startswith("--") else word.removeprefix("-S"))
