@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -316,3 +317,17 @@ async def test_an_answer_is_copied_through_the_terminal_and_a_command_goes_back(
         )
         await terminal.types("/rewind" + ENTER, "Go back to before a message", "first")
         await terminal.types(ENTER, "You are in a copy of the session")
+
+
+async def test_a_terminal_that_becomes_narrower_shows_a_long_line_once(makai: Cli) -> None:
+    typed = ["> " + "a" * 48, "  " + "a" * 22 + "b" * 26, "  " + "b" * 44]
+    end = "\n".join(["", *typed, "  ask · scripted/scenario"])
+    async with chatting(makai, "echo") as terminal:
+        await terminal.types("a" * 70 + "b" * 70, "b" * 62)
+        terminal.narrow(50)
+        await terminal.until(lambda: screen_text(terminal.display.rows).endswith(end))
+        rows = screen_text(terminal.display.rows).removesuffix(end).split("\n")
+
+    assert rows[-2:] == ["agent, Ctrl+D leaves.", ""]
+    erased = re.findall(r"\x1b\[\w(?=\x1b\[J)", terminal.output.partition("Ctrl+D leaves")[2])
+    assert set(erased) == {"\x1b[C"}, "tmux keeps what is erased from the first column of the first row on"

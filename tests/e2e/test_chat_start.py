@@ -179,3 +179,14 @@ async def test_a_chat_that_cannot_start_says_why_in_place_of_the_prompt(makai: C
     shown = re.sub(r"<[^>]*>", "", screen_html(terminal.output))
     assert shown.startswith("makai: ")
     assert "&gt;" not in shown
+
+
+async def test_what_was_typed_for_a_chat_that_cannot_start_is_printed_after_the_reason(makai: Cli) -> None:
+    (makai.home / "config.toml").write_text("model =")
+    async with makai.on_terminal() as terminal:
+        terminal.press("fix the parser" + ENTER + "then th\x7fhe tests")
+        await terminal.shows("makai: ")
+        assert (await terminal.ended(), terminal.is_restored) == (2, True)
+    lines = re.sub(r"<[^>]*>", "", screen_html(terminal.output)).splitlines()
+    said = "makai: the chat did not start, so this was not sent:"
+    assert lines[lines.index(said) :] == [said, "fix the parser", "then the tests"]

@@ -81,6 +81,7 @@ async def test_a_wrong_status_line_in_the_file_does_not_keep_the_chat_from_start
         (("modle", "sonnet"), "modle cannot be 'sonnet': Object contains unknown field `modle`"),
         (("retries.max_seconds", "soon"), "retries.max_seconds cannot be 'soon': Expected `int | null`, got `str`"),
         (("retries.max_seconds", "90000"), "retries.max_seconds cannot be '90000'"),
+        (("providers.x.base_url", "host:80/v1"), "providers.x.base_url cannot be 'host:80/v1': the base URL is not"),
     ],
 )
 async def test_a_wrong_setting_is_refused_and_nothing_is_written(

@@ -94,7 +94,7 @@ async def test_the_last_server_of_a_project_leaves_no_file_that_asks_for_trust(
         (("add", "a", "--transport", "http", "nowhere"), "no http or https URL"),
         (("add", "a"), "Missing argument"),
         (("add", "a", "npx", "-y", "foo"), "write `--` before it: makai mcp add NAME -- COMMAND -y"),
-        (("list",), "is not JSON"),
+        (("list",), "mcp.json is not JSON: Expecting property name enclosed in double quotes (line 1)."),
         (("add", "a", "--", "true"), "is not JSON"),
     ],
 )

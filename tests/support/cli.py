@@ -67,6 +67,10 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
+    def narrow(self, columns: int) -> None:
+        self.display.narrow(columns)
+        termios.tcsetwinsize(self._master, (termios.tcgetwinsize(self._master)[0], columns))
+
     async def types(self, keys: str, *shown: str) -> None:
         self.press(keys)
         await self.shows(*shown)

@@ -47,6 +47,17 @@ class TerminalScreen:
                 self._control(found["final"], found["given"])
         self._rest = output[at:]
 
+    def narrow(self, columns: int) -> None:
+        """Break the rows that are wider than this, as most terminals do when they become narrower."""
+        rows: list[Row] = []
+        for number, row in enumerate(self.rows):
+            pieces = [row[at : at + columns] for at in range(0, max(1, len(row)), columns)]
+            if number == self._row:
+                down = min(self._column // columns, len(pieces) - 1)
+                cursor = len(rows) + down, self._column - down * columns
+            rows += pieces
+        self.rows, (self._row, self._column) = rows, cursor
+
     def _take(self, character: str) -> None:
         match character:
             case "\r":

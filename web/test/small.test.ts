@@ -155,6 +155,10 @@ describe("what a command opens", () => {
     expect(openedLines({ unsandboxed: true, terminal: true, terminal_sandbox: "read-only" })).toEqual([
       "in a terminal of your editor, in its own sandbox (read-only)",
     ]);
+    expect(openedLines({ agent: "Codex" })).toEqual(["in the process of Codex, outside of makai's sandbox"]);
+    expect(openedLines({ agent: "goose", agent_terminals: true })).toEqual([
+      "in the process of goose, outside of makai's sandbox, unless it uses a terminal of makai",
+    ]);
     expect(openedLines({ network: ["a.org", "*.b.org:8443"], git: true, git_folders: ["/w/.git"], folders: ["/c"] })).toEqual([
       "with network to a.org, *.b.org:8443",
       "may write the git repository in /w/.git and check out files, but not change hooks or configuration",

@@ -205,10 +205,8 @@ export interface ToolCallContext {
   signal: AbortSignal;
 }
 
-/**
- * A tool that this client offers to the model and carries out itself. `execute` answers with text, an
- * `AgentToolResult`, or any other value, which is sent as JSON. What it throws is told to the model as an error.
- */
+/** A tool that this client offers to the model and carries out itself. `execute` answers with text, an
+ * `AgentToolResult`, or any other value, which is sent as JSON. What it throws is told to the model as an error. */
 export interface AgentTool extends ToolDefinition {
   execute?: (args: Record<string, any>, context: ToolCallContext) => unknown;
   /** "ask": a person decides each call of an agent that no rule allows. Default: "allow". */
@@ -234,6 +232,9 @@ export interface Confinement {
   /** It runs in a terminal of the session's editor, which has `terminal_sandbox` if its editor says so. */
   terminal?: boolean;
   terminal_sandbox?: string;
+  /** The external agent in whose process it runs, unless `agent_terminals` and the agent uses one of makai. */
+  agent?: string;
+  agent_terminals?: boolean;
 }
 
 /** A rule that a decision for more than one call may set. */
@@ -270,10 +271,8 @@ export type PermissionDecision =
   | { decision: "allow"; scope?: "once" | "session" | "always"; grant?: string }
   | { decision: "deny"; reason?: string };
 
-/**
- * Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a
- * denial. The signal is aborted when it was decided elsewhere.
- */
+/** Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a
+ * denial. The signal is aborted when it was decided elsewhere. */
 export type PermissionHandler = (
   request: PermissionRequest,
   context: { signal: AbortSignal },

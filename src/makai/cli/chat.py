@@ -12,7 +12,7 @@ import click
 
 from makai.cli.console import epilog
 from makai.cli.early_prompt import EARLY_PROMPT
-from makai.cli.session_options import check_session_options, check_text, session_options
+from makai.cli.session_options import SessionCommand, check_session_options, check_text, session_options
 
 
 @epilog("""
@@ -28,7 +28,7 @@ Examples:
 Esc stops the agent, Ctrl-D leaves; /help lists commands and keys.
 With a question, and without a terminal, it answers once and prints the answer, as `makai run` does.
 """)
-@click.command("chat")
+@click.command("chat", cls=SessionCommand)
 @click.argument("prompt", required=False)
 @session_options
 def command(prompt: str | None, **given: Any) -> int:

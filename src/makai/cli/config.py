@@ -168,17 +168,18 @@ def _path(project: bool) -> Path:
 
 
 def _parser(project: bool) -> Callable[[str], object]:
-    from makai.core.config import parse_config, parse_project_config
+    from makai.core.config import parse_project_config
+    from makai.providers.logins import checked_config
 
     where = str(_path(project))
-    return (lambda text: parse_project_config(text, where)) if project else (lambda text: parse_config(text, where))
+    return (lambda text: parse_project_config(text, where)) if project else (lambda text: checked_config(text, where))
 
 
 def _text(path: Path) -> str:
     from makai.core.errors import InvalidRequest
 
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -2,8 +2,9 @@
 
 It is drawn before any other module is imported, so importing this one must stay cheap. From `show` to `close` the
 terminal echoes nothing itself: what is typed is drawn here as far as it fits on the line, and kept for the chat, whose
-first keys it becomes. So no key is lost and none appears twice. Ctrl-C still interrupts the process. SIGTERM and SIGHUP
-end it with a restored terminal, here until the event loop takes them over (`console.run_async`).
+first keys it becomes. So no key is lost and none appears twice. When the chat cannot start, the text is printed, to
+be copied. Ctrl-C still interrupts the process. SIGTERM and SIGHUP end it with a restored terminal, here until the event
+loop takes them over (`console.run_async`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ MARK = "> "
 MAX_TYPED = 1_000_000
 """What is typed or pasted beyond this many bytes waits in the terminal."""
 STOP_S = 1.0
+NOT_SENT = "makai: the chat did not start, so this was not sent:"
 _ERASE = "\r\x1b[J"
 _PASTES_ARE_MARKED, _PASTES_ARE_NOT_MARKED = "\x1b[?2004h", "\x1b[?2004l"
 """Without the marks, each line of a pasted text would be sent as a message."""
@@ -53,6 +55,8 @@ class EarlyPrompt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None or issubclass(kind, Exception):  # neither Ctrl-C nor a signal
+            self.print_unsent()
 
     def show(self) -> None:
         """Draw the prompt, unless this was done already, or cannot be."""
@@ -104,6 +108,11 @@ class EarlyPrompt:
         if self._before is not None:
             self._restore()
             self._release_signals()
+
+    def print_unsent(self) -> None:
+        """Print what was typed and not taken, on a terminal that is restored."""
+        if text := typed_text(self.taken()):
+            self._write(f"{NOT_SENT}\n{text}\n")
 
     def _take_signals(self) -> None:
         """Let signals that would end the process at once raise SystemExit, whose way out passes `close`."""
@@ -194,5 +203,24 @@ def visible(typed: bytes, room: int) -> str:
     return text[-room:] if room > 0 else ""
 
 
+def typed_text(typed: bytes) -> str:
+    """The lines that these keys have written. Keys that move or do something else are left out."""
+    if not typed:
+        return ""
+    import re  # only a start that failed needs it
+
+    text = ""
+    for character in re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|O.|.)", "", typed.decode(errors="ignore"), flags=re.DOTALL):
+        if character in "\b\x7f":
+            text = text[:-1]
+        elif character in "\r\n":
+            text += "\n"
+        elif character == "\t" or character.isprintable() or character in _JOINERS:
+            text += character
+    return text.strip()
+
+
+_JOINERS = "\u200c\u200d"
+"""Invisible parts of words and of emoji."""
 EARLY_PROMPT = EarlyPrompt()
 """That of this process, on its own terminal."""

@@ -93,7 +93,7 @@ def _run_command(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except click.Abort:  # Ctrl-C; click has ended the line
-        return EXIT_INTERRUPTED
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except MakaiError as error:
         explain(error)
         return exit_code(error)

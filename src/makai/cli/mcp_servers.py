@@ -103,8 +103,9 @@ class ServerFile:
             return {}
         except OSError as error:
             raise InvalidRequest(f"{self.path} cannot be read: {error.strerror}.") from None
-        except (ValueError, RecursionError):
-            raise InvalidRequest(f"{self.path} is not JSON.", hint="Correct it, or move it away.") from None
+        except (ValueError, RecursionError) as error:
+            why = f": {error.msg} (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+            raise InvalidRequest(f"{self.path} is not JSON{why}.", hint="Correct it, or move it away.") from None
         if not isinstance(document, dict) or not isinstance(document.get("mcpServers", {}), dict):
             hint = 'It must look like {"mcpServers": {"name": {"command": "..."}}}.'
             raise InvalidRequest(f"{self.path} is no file of MCP servers.", hint=hint)

@@ -10,7 +10,13 @@ from typing import Any
 import click
 
 from makai.cli.console import epilog, note
-from makai.cli.session_options import POSITIVE_SECONDS, check_session_options, check_text, session_options
+from makai.cli.session_options import (
+    POSITIVE_SECONDS,
+    SessionCommand,
+    check_session_options,
+    check_text,
+    session_options,
+)
 
 MAX_STDIN_BYTES = 20_000_000
 PATIENCE_S = 2.0
@@ -37,7 +43,7 @@ Every run is a session that you can continue (-c, -r, `makai -r ID`), unless you
 Calls that need an approval are shown to you in a terminal. Without a terminal they are denied.
 Exit codes: 0 done, 1 failed or stopped by a limit, 2 usage, 3 login needed, 130 interrupted.
 """)
-@click.command("run")
+@click.command("run", cls=SessionCommand)
 @click.argument("words", metavar="[@FILE]... [PROMPT]", nargs=-1)
 @click.option(
     "-p",

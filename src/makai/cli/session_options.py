@@ -1,4 +1,4 @@
-"""The options of commands that begin or continue a session. `makai run` and `makai chat` share them."""
+"""The options of commands that begin or continue a session, which `makai run` and `makai chat` share."""
 
 from __future__ import annotations
 
@@ -120,6 +120,27 @@ _LIMIT_OPTIONS = (
     ),
     click.option("--allow-unknown-price", is_flag=True, help="Run although the budget cannot be kept for this model."),
 )
+
+
+_OTHER_OPTIONS: Final = {
+    **{"--json": "makai run --output-format json", "--stream-json": "makai run --output-format stream-json"},
+    **{"--timeout": "makai run --max-seconds SECONDS", "--image": "makai run @FILE PROMPT"},
+    **{"--full-auto": "--permission-mode accept_edits", "--yolo": "--permission-mode never_ask"},
+    "--dangerously-skip-permissions": "--permission-mode never_ask",
+    "--dangerously-bypass-approvals-and-sandbox": "--permission-mode never_ask --sandbox full-access",
+}
+"""Options of other agents, and of other commands of makai, by what to write instead. Names that only look alike would
+be suggested for them."""
+
+
+class SessionCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if (instead := _OTHER_OPTIONS.get(error.option_name)) is None:
+                raise
+            raise click.UsageError(f"there is no option {error.option_name}. Did you mean `{instead}`?", ctx) from None
 
 
 def session_options(function: Callable[..., int]) -> Callable[..., int]:

@@ -102,6 +102,7 @@ def approval_text(asked: ApprovalRequested, cwd: str | None = None) -> ApprovalT
         question = f"{' '.join(exact(asked.title or asked.name).split())}?"
         others = [*_arguments(_not_in_diffs(arguments, asked.diffs), asked.arguments_json)]
         blocks = [_block("command", exact_line(asked.name)), *others, *diffs] if others or not diffs else diffs
+        blocks = [*blocks[:1], *_opened(asked.confinement), *blocks[1:]]
     return ApprovalText(question=question, blocks=tuple(blocks), rule=exact_line(asked.grant))
 
 
@@ -130,7 +131,7 @@ _ASKS: Final = frozenset({"network", "git", "write_folders", "no_sandbox"})
 
 def _command(command: str, arguments: dict[str, Any], cwd: str | None, confinement: Confinement) -> Iterator[LineBlock]:
     yield _block("command", command)
-    yield from (_block("opened", f"+ {exact_line(line)}") for line in opened_text(confinement))
+    yield from _opened(confinement)
     details: list[str] = []
     others: dict[str, Any] = {}
     for name, value in ({"directory": "."} | arguments).items():
@@ -151,6 +152,10 @@ def _command(command: str, arguments: dict[str, Any], cwd: str | None, confineme
         yield _block("detail", ", ".join(details))
     for name, value in others.items():
         yield from _argument(name, value)
+
+
+def _opened(confinement: Confinement) -> Iterator[LineBlock]:
+    return (_block("opened", f"+ {exact_line(line)}") for line in opened_text(confinement))
 
 
 _PATHS: Final = frozenset({"path", "file_path", "filepath", "abs_path", "absolute_path", "notebook_path"})

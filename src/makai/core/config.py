@@ -89,7 +89,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """An agent that speaks the Agent Client Protocol, for `makai -a NAME`. Only the user's own file may name one."""
 
-    command: tuple[str, ...]
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """The program and its arguments."""
     title: str = ""
     env: tuple[str, ...] = ()
@@ -152,6 +152,7 @@ def parse_project_config(text: str, where: str = ".makai/config.toml") -> Projec
 def _parsed(text: str, where: str, shape: type[ConfigT]) -> ConfigT:
     import tomllib
 
+    text = text.removeprefix("\ufeff")  # some editors mark UTF-8
     try:
         config = msgspec.convert(tomllib.loads(text), shape)
     except tomllib.TOMLDecodeError as error:
@@ -175,14 +176,12 @@ def _mistake(text: str, where: str, error: str, shape: type[ConfigT]) -> Invalid
     keys = [key for key in _named_entry(path[1] if path else "", text, shape).split(".") if key]
     if unknown:
         keys.append(unknown[1])
-    line = line_of(text, keys)
-    place = f"{where}, line {line}" if line else where
     hint = "docs/configuration.md and schema/config.json say what may be written there."
     if (form := expected_form(keys, shape)) and not unknown:
         hint = f"{'.'.join(keys)} {form}"
     elif unknown and len(keys) == 1:
         hint = f"{_did_you_mean(keys[0], shape.__struct_fields__)}{hint}"
-    return InvalidRequest(f"{place}: {error}", hint=hint)
+    return InvalidRequest(f"{place_of(text, keys, where)}: {error}", hint=hint)
 
 
 def _named_entry(path: str, text: str, shape: type[ConfigT]) -> str:
@@ -204,6 +203,12 @@ def _did_you_mean(name: str, known: tuple[str, ...]) -> str:
 
     close = get_close_matches(name, known, n=2)
     return f"Did you mean {' or '.join(close)}? " if close else ""
+
+
+def place_of(text: str, keys: list[str], where: str) -> str:
+    """The file and, if it is found, the line on which a key is written."""
+    line = line_of(text, keys)
+    return f"{where}, line {line}" if line else where
 
 
 def line_of(text: str, keys: list[str]) -> int | None:

@@ -25,6 +25,10 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """It runs in a terminal of the session's editor, which this makai does not confine: `unsandboxed` is set, too."""
     terminal_sandbox: str = ""
     """The sandbox in which the editor says that it runs its terminals; empty when it says nothing about one."""
+    agent: str = ""
+    """The external agent that runs it in its own process, which makai does not confine, whatever is decided."""
+    agent_terminals: bool = False
+    """The agent may run it in a terminal of makai instead, which the session's sandbox confines."""
 
     @property
     def opens(self) -> bool:
@@ -59,6 +63,9 @@ def terminal_text(confinement: Confinement) -> str:
 
 def opened_text(confinement: Confinement) -> tuple[str, ...]:
     """What a command is given beyond the session's sandbox, one line each; paths and hosts are not made visible yet."""
+    if agent := confinement.agent:
+        place = f"in the process of {agent}, outside of makai's sandbox"
+        return (f"{place}, unless it uses a terminal of makai" if confinement.agent_terminals else place,)
     if confinement.terminal_sandbox:
         return (terminal_text(confinement),)
     if confinement.terminal:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from makai.auth.credentials import Credential
+from makai.auth.credentials import Credential, origin_of
 from makai.auth.store import CredentialStore, Keychain, credential_of
 from makai.catalog.models import AuthStatus, ModelRow
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendor_table import builtin_vendors
-from makai.core.config import Config, parse_config
+from makai.core.config import Config, parse_config, place_of
 from makai.core.errors import InvalidRequest
 from makai.core.home import home_directory
 from makai.core.secret import Secret
@@ -103,4 +103,16 @@ def read_config(path: Path) -> Config:
         return Config()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
-    return parse_config(text, str(path))
+    return checked_config(text, str(path))
+
+
+def checked_config(text: str, where: str) -> Config:
+    """The settings in this text; `InvalidRequest` also when the address of a provider cannot be used."""
+    config = parse_config(text, where)
+    for name, provider in config.providers.items():
+        try:
+            origin_of(provider.base_url)
+        except InvalidRequest as error:
+            place = place_of(text, ["providers", name, "base_url"], where)
+            raise InvalidRequest(f"{place}: {error.message}", hint=error.hint) from None
+    return config

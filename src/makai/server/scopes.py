@@ -341,9 +341,7 @@ class ScopedSessions:
             case req.RunCommand(session_id=session_id, command=cmd.SetTerms(terms=terms) as command):
                 state = await self._sessions.dispatch(req.GetState(session_id))
                 before = {f"terms.{name}" for name in widening(state.terms) if _same(name, state.terms, terms)}
-                wide = [name for name in widening(command) if name not in before]
-                if _raises_budget(state.terms, terms):
-                    wide.append("terms.max_usd")
+                wide = [name for name in widening(command) if name not in before] or _given_up(state.terms, terms)
                 command = msgspec.structs.replace(command, terms=self._with_own_servers(terms, state.terms))
                 request = req.RunCommand(session_id, command)
             case req.RunCommand(session_id=session_id, command=cmd.Abort() as command):
@@ -351,6 +349,11 @@ class ScopedSessions:
                 return req.RunCommand(session_id, self._own_abort(command, state))
             case req.RunCommand(session_id=session_id, command=cmd.WithdrawInput(input_id=input_id)):
                 self._check_own_input(input_id, await self._sessions.dispatch(req.GetState(session_id)))
+            case req.RunCommand(session_id=session_id, command=cmd.Send(terms=run) as command):
+                wide = widening(command)
+                if run.allow_unknown_price and not wide:
+                    state = await self._sessions.dispatch(req.GetState(session_id))
+                    wide = ["terms.allow_unknown_price"] if state.terms.max_usd is not None else []
             case req.RunCommand(command=command):
                 wide = widening(command)
             case _:
@@ -419,8 +422,15 @@ def _widening_of_fork(fork: req.ForkSession, origin: SessionState) -> list[str]:
     return widening(created)
 
 
-def _raises_budget(before: SessionTerms, after: SessionTerms) -> bool:
-    return before.max_usd is not None and (after.max_usd is None or after.max_usd > before.max_usd)
+def _given_up(before: SessionTerms, after: SessionTerms) -> list[str]:
+    """The limits of a session that new terms would lift. A new session may have none of them, but this one may have a
+    mode, grants or an agent that the caller could not give it."""
+    lifted = {
+        "terms.max_usd": before.max_usd is not None and (after.max_usd is None or after.max_usd > before.max_usd),
+        "terms.builtin_tools": after.builtin_tools and not before.builtin_tools,
+        "terms.sandbox": before.sandbox == "read-only" and after.sandbox != "read-only",
+    }
+    return [name for name, is_lifted in lifted.items() if is_lifted]
 
 
 def _same(name: str, one: msgspec.Struct, other: msgspec.Struct) -> bool:

@@ -36,6 +36,8 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What a command asks for beyond the session's sandbox."""
     asks: bool = False
     """The author of the tool wants a person to decide: no mode but `never_ask` allows it, only a rule."""
+    asks_because: str = ""
+    """Why this call is asked about, where that depends on its arguments."""
     problem: str = ""
     """Why it cannot be done, where that tells something about a file. The model learns it unless a rule forbids the
     call; no person is asked."""

@@ -20,6 +20,7 @@ from makai.core.session_events import FileDiff, FileVersions
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.file_errors import FileMissing, FileRefused, escape_bytes, printable
 from makai.tools.files import SNIFFED_BYTES, binary_reason, check_denied
+from makai.tools.permissions.git_credentials import holds_credentials
 from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
 from makai.tools.workspace import OpenedFile, Place
@@ -123,7 +124,7 @@ class EditTool(ArgumentsTool[EditArguments]):
         try:
             change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted))
         except FileRefused as error:
-            if not self._denied.asks_about(place.absolute):
+            if not (self._denied.asks_about(place.absolute) or holds_credentials(place.absolute)):
                 return _description("Edit", place, problem=error)
             # That something does not occur in a file tells about it, so a person is asked first, and nothing is done.
             self._bases.keep(wanted, b"")

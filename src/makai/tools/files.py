@@ -5,6 +5,7 @@ Whatever the file (2 GB, one endless line, binary, not UTF-8), a read holds a fe
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import codecs
 import io
@@ -20,6 +21,7 @@ from makai.tools import base
 from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.hidden import has_denied_name
+from makai.tools.permissions.git_credentials import REASON, holds_credentials
 from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
 from makai.tools.workspace import OpenedFile, Place
@@ -65,7 +67,15 @@ class ReadTool(_ReadingTool[ReadArguments]):
         place = self._files.place(wanted.path)
         self._places.keep(wanted.path, place)
         where = (FilePlace(path=printable(place.absolute), line=wanted.offset),)
-        return CallDescription(kind="read", title=f"Read {place.shown}", subject=place.shown, locations=where)
+        asks = await asyncio.to_thread(holds_credentials, place.absolute)
+        return CallDescription(
+            kind="read",
+            title=f"Read {place.shown}",
+            subject=place.shown,
+            locations=where,
+            asks=asks,
+            asks_because=REASON if asks else "",
+        )
 
     async def _run(self, wanted: ReadArguments, context: ToolContext) -> ToolOutcome:
         return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))

@@ -20,6 +20,8 @@ from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext
 from makai.tools.file_errors import printable
 from makai.tools.files import DescribedPlaces
 from makai.tools.launching import SEARCH, launcher
+from makai.tools.permissions.bounded_walk import Budget
+from makai.tools.permissions.git_credentials import REASON, holds_credentials, search_shows_credentials
 from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths, expanded_braces
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
 from makai.tools.workspace import Workspace
@@ -136,7 +138,10 @@ class GrepTool(_SearchTool[GrepArguments]):
     )
 
     async def _describe(self, wanted: GrepArguments) -> CallDescription:
-        return self._described(wanted.path, f"Search for {printable(wanted.pattern)}")
+        described = self._described(wanted.path, f"Search for {printable(wanted.pattern)}")
+        if not await asyncio.to_thread(_shows_credentials, self._workspace.place(wanted.path).absolute):
+            return described
+        return msgspec.structs.replace(described, asks=True, asks_because=REASON)
 
     async def _run(self, wanted: GrepArguments, context: ToolContext) -> ToolOutcome:
         request = SearchRequest(
@@ -150,6 +155,13 @@ class GrepTool(_SearchTool[GrepArguments]):
             most=wanted.limit,
         )
         return await self._search(request)
+
+
+def _shows_credentials(path: str) -> bool:
+    try:
+        return holds_credentials(path) or search_shows_credentials(path, Budget(), skips_git=True)
+    except OSError:
+        return True
 
 
 def _outcome(heard: bytes, late: bool, deadline_s: float) -> ToolOutcome:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 import sys
 from collections import deque
@@ -82,7 +83,8 @@ class StdioChannel:
 
 
 class _LineReader:
-    """Reads when the descriptor is readable, and pauses while too much is waiting to be received."""
+    """Reads when the descriptor is readable, and pauses while too much is waiting to be received. When the peer closes
+    its end meanwhile, the rest is read, which is no more than a pipe holds."""
 
     def __init__(self, descriptor: int, max_line_bytes: int, already_read: bytes, on_end: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -94,6 +96,9 @@ class _LineReader:
         self._ended = False
         self._closed = False
         self._reading = False
+        self._hang_up_watch: select.epoll | None = None
+        """While reading pauses: readable when the peer has closed its end."""
+        self._hung_up = False
         self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._was_blocking = os.get_blocking(descriptor)
@@ -131,6 +136,7 @@ class _LineReader:
             self._loop.add_reader(self._descriptor, self._read)
         except OSError:
             return False
+        self._ignore_hang_up()
         self._reading = True
         return True
 
@@ -138,6 +144,22 @@ class _LineReader:
         if self._reading:
             self._loop.remove_reader(self._descriptor)
             self._reading = False
+
+    def _watch_hang_up(self) -> None:
+        if sys.platform == "linux":
+            self._hang_up_watch = select.epoll()
+            self._hang_up_watch.register(self._descriptor, select.EPOLLRDHUP)  # EPOLLHUP is always reported
+            self._loop.add_reader(self._hang_up_watch.fileno(), self._on_hang_up)
+
+    def _ignore_hang_up(self) -> None:
+        if self._hang_up_watch is not None:
+            self._loop.remove_reader(self._hang_up_watch.fileno())
+            self._hang_up_watch.close()
+            self._hang_up_watch = None
+
+    def _on_hang_up(self) -> None:
+        self._hung_up = True
+        self._resume()
 
     def _read(self) -> None:
         try:
@@ -150,8 +172,9 @@ class _LineReader:
         if not data:
             self._end()
             self._on_end()
-        elif self._held > BOUND_BYTES:
+        elif self._reading and self._held > BOUND_BYTES and not self._hung_up:
             self._pause()
+            self._watch_hang_up()
         if self._lines:
             wake(self._waiter)
 
@@ -165,5 +188,6 @@ class _LineReader:
 
     def _end(self) -> None:
         self._pause()
+        self._ignore_hang_up()
         self._ended = True
         wake(self._waiter)

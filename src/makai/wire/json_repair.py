@@ -56,13 +56,16 @@ class JSONRepair:
 
 def repaired(document: bytes) -> bytes:
     """The whole text at once."""
+    if document.isascii() and _BACKSLASH not in document and len(document.translate(None, _CONTROLS)) == len(document):
+        return document  # as nearly every line is
     repair = JSONRepair()
     return repair.feed(document) + repair.close()
 
 
 def carried(document: bytes) -> bytes:
     """The whole text, with U+FFFD for an escaped NUL too: a file that another program read may hold one."""
-    return _NUL.sub(rb"\1\\ufffd", repaired(document))
+    readable = repaired(document)
+    return _NUL.sub(rb"\1\\ufffd", readable) if b"\\u0000" in readable else readable
 
 
 def without_lone_surrogates(data: bytes) -> bytes:

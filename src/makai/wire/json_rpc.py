@@ -33,6 +33,8 @@ REQUEST_CANCELLED: Final = -32800
 CANCEL_METHOD: Final = "$/cancel_request"
 MAX_PENDING: Final = 1024
 MAX_ID_BYTES: Final = 1024
+MAX_SHOWN_BYTES: Final = 500
+"""Of an error that is not one of JSON-RPC."""
 
 RequestId: TypeAlias = int | str
 
@@ -214,7 +216,8 @@ class JsonRpcPeer:
         failed = message.error not in (_ABSENT, _NULL_RAW)
         error = _decoded(_error, message.error) if failed else None
         if error is None and (failed or message.result == _ABSENT):
-            return [self._refuse(message, "neither a request nor a response")]
+            said = bytes(message.error)[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
+            return [self._refuse(message, f"its error is {said}" if failed else "neither a request nor a response")]
         request_id = _id_of(message.id)
         if request_id in self._sent:
             self._sent.discard(request_id)
@@ -249,13 +252,19 @@ class JsonRpcPeer:
         request_id = _id_of(msgspec.Raw(raw_id))
         return _NULL if request_id is None or request_id in self._received or "method" not in members else raw_id
 
-    def _refuse(self, message: _Message, why: str) -> Malformed:
-        """Refuse a message that parsed. Notifications and responses get no answer."""
+    def _refuse(self, message: _Message, why: str) -> RpcEvent:
+        """Refuse a message that parsed. Notifications and responses get no answer. An answer to a request made here
+        ends it all the same, so that what waits for it does not hang."""
+        request_id = _id_of(message.id)
+        if message.method == _ABSENT and request_id in self._sent:
+            self.malformed += 1
+            self._sent.discard(request_id)
+            return ErrorResponse(request_id, INVALID_REQUEST, f"The answer cannot be read: {why}")
         is_notification = message.id == _ABSENT and message.method != _ABSENT
         is_response = message.method == _ABSENT and (message.result, message.error) != (_ABSENT, _ABSENT)
         if is_notification or is_response:
             return self._malformed(INVALID_REQUEST, why, None)
-        return self._malformed(INVALID_REQUEST, why, _NULL if _id_of(message.id) is None else bytes(message.id))
+        return self._malformed(INVALID_REQUEST, why, _NULL if request_id is None else bytes(message.id))
 
     def _malformed(self, code: int, why: str, reply_id: bytes | None) -> Malformed:
         self.malformed += 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.terminal_screen import screen_html
 
-from makai.cli.early_prompt import EarlyPrompt, visible
+from makai.cli.early_prompt import EarlyPrompt, typed_text, visible
 
 DEADLINE_S = 20.0
 
@@ -173,3 +173,18 @@ def test_without_a_terminal_that_can_be_redrawn_nothing_happens(
 )
 def test_the_end_of_what_is_typed_is_shown_up_to_the_first_other_key(typed: bytes, shown: str) -> None:
     assert visible(typed, 10) == shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        (b"", ""),
+        (b"abc\x7f\bd", "ad"),
+        (b"one\rtwo\r", "one\ntwo"),
+        (b"\x1b[200~def f():\r\treturn 1\x1b[201~\x1b[D\x1bOA\x01 end", "def f():\n\treturn 1 end"),
+        ("\u202e漢字 👨\u200d👩 می\u200cخواهم".encode(), "漢字 👨\u200d👩 می\u200cخواهم"),
+        (b"\x1b[A\r \x04", ""),
+    ],
+)
+def test_the_text_of_keys_has_every_line_and_no_other_key(typed: bytes, text: str) -> None:
+    assert typed_text(typed) == text

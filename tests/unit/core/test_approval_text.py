@@ -78,6 +78,14 @@ def test_what_a_command_opens_is_shown_with_the_reason_marked_as_the_models(
     ]
 
 
+def test_a_command_of_an_agent_says_whose_process_runs_it_and_hides_no_argument() -> None:
+    asked = request("shell", {"command": "make", "network": ["z.org"]}, confinement=Confinement(agent="Codex"))
+
+    assert read(approval_text(asked).lines) == (
+        'make\n+ in the process of Codex, outside of makai\'s sandbox\nnetwork: [\n  "z.org"\n]\n'
+    )
+
+
 def test_another_tool_is_shown_with_its_name_and_its_decoded_arguments() -> None:
     arguments = (
         r'{"path": "\u002fetc", "tag\n\u200b": "\ud83d\udc4d\udb40\udc41", "query": "SELECT\n 1", "deep": {"a": [1]}}'

@@ -39,6 +39,7 @@ def test_an_empty_file_is_an_empty_config() -> None:
         ("[retries]\nmax_seconds = 'long'", "line 2: Expected `int | null`"),
         ("notify = 'loud'", "line 1: Invalid enum value 'loud'.* notify is one of bell, desktop, none."),
         ("[permissions]\nallow = 'x'", "line 2: Expected `array`.* permissions.allow is a list"),
+        ("[agents.x]\ncommand = []", "line 2: Expected `array` of length >= 1.* agents.x.command is a list"),
         ("[retries]\nseconds = 1", "line 2: Object contains unknown field `seconds`"),
         ("[providers.x]\nbase_url = ''\n[providers.x.login]\nclient_id = 'a'\nflow = 'dance'", "dance"),
     ],
@@ -46,6 +47,10 @@ def test_an_empty_file_is_an_empty_config() -> None:
 def test_a_mistake_is_named(text: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         config.parse_config(text, "config.toml")
+
+
+def test_a_mark_of_utf_8_before_the_first_line_is_no_mistake() -> None:
+    assert config.parse_config('\ufeffmodel = "sonnet"\r\n') == config.Config(model="sonnet")
 
 
 def test_permission_rules_are_the_users_and_a_projects_to_write() -> None:

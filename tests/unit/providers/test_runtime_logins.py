@@ -15,7 +15,7 @@ from support.upstream import Request, Script, Upstream, answers, chat_stream, re
 from makai.auth.credentials import Account, ApiKey, OAuthToken, origin_of
 from makai.auth.store import CredentialStore
 from makai.catalog.models import ModelsRequest
-from makai.core.errors import AuthExpired, AuthRefreshFailed, AuthRequired, MakaiError
+from makai.core.errors import AuthExpired, AuthRefreshFailed, AuthRequired, InvalidRequest, MakaiError
 from makai.core.messages import UserMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
@@ -228,6 +228,16 @@ async def test_a_broken_config_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[providers.corp]\ncolour = 1\n")
     with pytest.raises(MakaiError, match="colour"):
         ModelRuntime({}, home=tmp_path)
+
+
+@pytest.mark.parametrize("url", ["localhost:8080/v1", "ftp://corp.example", "http://me:secret@corp.example", "http://"])
+async def test_an_address_that_cannot_be_used_is_named_with_its_file_and_line(tmp_path: Path, url: str) -> None:
+    gateway(tmp_path, url)
+    with pytest.raises(InvalidRequest) as refused:
+        ModelRuntime({}, home=tmp_path)
+
+    assert refused.value.message.startswith(f"{tmp_path / 'config.toml'}, line 2: the base URL is not usable: ")
+    assert "secret" not in refused.value.message
 
 
 @pytest.mark.req("MK-MODEL-015")

@@ -141,6 +141,45 @@ async def test_terms_may_change_beside_a_sandbox_that_a_person_opened(tmp_path: 
             await prompting.dispatch(req.RunCommand(session_id, cmd.SetTerms(now=0, terms=wider)))
 
 
+LIMITED = SessionTerms(sandbox="read-only", max_usd=1.0)
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, sandbox="workspace-write")), "terms.sandbox"),
+        (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, sandbox="full-access")), "terms.sandbox"),
+        (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, builtin_tools=True)), "terms.builtin_tools"),
+        (cmd.SetTerms(now=0, terms=msgspec.structs.replace(LIMITED, max_usd=2.0)), "terms.max_usd"),
+        (cmd.SetTerms(now=0, terms=SessionTerms()), "terms.max_usd, terms.sandbox"),
+        (
+            cmd.Send(now=0, input_id="1", content="Go", terms=RunTerms(allow_unknown_price=True)),
+            "terms.allow_unknown_price",
+        ),
+    ],
+)
+async def test_a_prompt_token_lifts_no_limit_that_a_person_gave_a_session(
+    tmp_path: Path, command: cmd.UserCommand, refused: str
+) -> None:
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        wanted = req.CreateSession(model_ref="scripted/scripted@echo", mode="never_ask", terms=LIMITED)
+        session_id = await sessions.dispatch(wanted)
+        with pytest.raises(Forbidden) as error:
+            await scopes.ScopedSessions(sessions, caller("prompt")).dispatch(req.RunCommand(session_id, command))
+        assert error.value.message.endswith(f" with this {refused} needs approve.")
+        await scopes.ScopedSessions(sessions, caller("approve")).dispatch(req.RunCommand(session_id, command))
+
+
+async def test_a_prompt_token_may_make_the_limits_of_a_session_narrower(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        wanted = req.CreateSession(model_ref="scripted/scripted@echo", terms=SessionTerms(max_usd=1.0))
+        session_id = await sessions.dispatch(wanted)
+        prompting = scopes.ScopedSessions(sessions, caller("prompt"))
+        narrower = SessionTerms(sandbox="read-only", max_usd=0.5)
+        await prompting.dispatch(req.RunCommand(session_id, cmd.SetTerms(now=0, terms=narrower)))
+        assert (await sessions.dispatch(req.GetState(session_id))).terms == narrower
+
+
 async def test_a_prompt_token_works_in_the_servers_folder_and_in_trusted_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

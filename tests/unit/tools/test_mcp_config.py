@@ -118,6 +118,13 @@ def test_a_file_that_is_none_is_refused(text: str | bytes) -> None:
         parse_mcp_config(text, {}, "my.json")
 
 
+def test_a_mark_of_utf_8_before_the_first_line_is_no_mistake() -> None:
+    text = '\ufeff{"mcpServers": {"x": {"command": "npx"}}}'
+    expected = parsed({"x": {"command": "npx"}})
+
+    assert [parse_mcp_config(given, ENVIRON) for given in (text, text.encode())] == [expected, expected]
+
+
 def test_names_are_normalised_and_do_not_meet() -> None:
     config = parsed({"my server": {"command": "a"}, "my_server": {"command": "b"}, "my.server": {"command": "c"}})
 

@@ -111,6 +111,7 @@ def test_a_rule_that_leaves_the_program_open_covers_no_program(words: str) -> No
 
 
 UNCERTAIN = ["$EDITOR x", "$(cat name) x", "eval $x", "ls '", 'sh -c "$x"']
+UNCERTAIN += ["x=xls; ${x#x} y", "x=sl; ${x:1}${x:0:1} y", "x=l?; ${x/?/s} y"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_what_only_mentions_a_denied_command_is_not_refused() -> None:
         *("echo rm", "rg curl", "git log push", "cat rm", "ls # rm x", "git commit -m 'git push'", "which curl"),
         "command -v rm",
         *("cat > a <<'E'\nrm x\nE", "git log --grep push", "echo 'a; rm x'", "git stash push"),
-        *("npm run rm-all", "xargs -n 1 grep rm"),
+        *("npm run rm-all", "xargs -n 1 grep rm", "echo { rm }", "git add -u rm", "tar -xzf a.tgz -C rm"),
     ]
 
     assert [text for text in mentions if decide(text, ALLOW, DENY) == "deny"] == []

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pty
+import socket
 import subprocess
 import sys
 import tempfile
@@ -161,6 +162,38 @@ async def test_the_end_of_the_input_is_told_while_frames_still_wait_to_be_receiv
     await channel.close()
 
     assert received == [b"1", b"2", None]
+
+
+@LOOPS
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_the_end_of_the_input_is_told_while_too_much_waits_to_be_received(run: Run, kind: str) -> None:
+    """Nothing is received, so reading pauses before the end of the input is reached."""
+
+    async def told() -> None:
+        reading, writing = os.pipe() if kind == "pipe" else (end.detach() for end in socket.socketpair())
+        os.set_blocking(writing, False)
+        ended = asyncio.Event()
+        channel = StdioChannel(reading, nothing(), on_end=ended.set)
+        sent: list[bytes] = []
+        refused = 0
+        async with asyncio.timeout(10):
+            while refused < 10:
+                line = b"%0999d\n" % len(sent)
+                try:
+                    os.write(writing, line)
+                    sent.append(line[:-1])
+                    refused = 0
+                except BlockingIOError:
+                    refused += 1
+                await asyncio.sleep(0)
+            is_early = ended.is_set()
+            os.close(writing)
+            await ended.wait()
+            received = [await channel.receive() for _ in range(len(sent) + 1)]
+        await channel.close()
+        assert (is_early, received) == (False, [*sent, None])
+
+    run(told())
 
 
 async def test_a_sender_cancelled_in_the_middle_of_a_frame_leaves_it_whole() -> None:

@@ -82,6 +82,24 @@ def test_an_answer_that_cannot_be_read_ends_its_request(peer: json_rpc.JsonRpcPe
     assert peer.receive(line(id=2, result=3)) == [json_rpc.Response(2, Raw(b"3"))]
 
 
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (line(id=1, error="out of memory"), 'The answer cannot be read: its error is "out of memory"'),
+        (line(id=1, error={"message": "no code"}), 'The answer cannot be read: its error is {"message": "no code"}'),
+        (line(id=1), "The answer cannot be read: neither a request nor a response"),
+        (b'{"jsonrpc":"1.0","id":1,"result":3}', 'The answer cannot be read: `jsonrpc` must be "2.0"'),
+    ],
+)
+def test_an_answer_without_a_result_or_a_proper_error_ends_its_request(
+    peer: json_rpc.JsonRpcPeer, answer: bytes, message: str
+) -> None:
+    peer.request("m")
+
+    assert peer.receive(answer) == [json_rpc.ErrorResponse(1, json_rpc.INVALID_REQUEST, message)]
+    assert (peer.malformed, peer.receive(line(id=1, result=3)), peer.stray_responses) == (1, [], 1)
+
+
 def test_an_error_that_names_no_request_is_reported_without_id() -> None:
     error = {"code": json_rpc.PARSE_ERROR, "message": "what?"}
     assert json_rpc.JsonRpcPeer().receive(line(id=None, error=error)) == [

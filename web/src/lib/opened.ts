@@ -5,7 +5,11 @@ import type { Confinement, FileDiff } from "./protocol";
 const ASKS = new Set(["network", "git", "write_folders", "no_sandbox"]);
 
 /** One line each; empty when it is nothing. */
-export function openedLines({ network = [], git, git_folders = [], folders = [], unsandboxed, terminal, terminal_sandbox }: Confinement): string[] {
+export function openedLines({ network = [], git, git_folders = [], folders = [], unsandboxed, terminal, terminal_sandbox, agent, agent_terminals }: Confinement): string[] {
+  if (agent) {
+    const place = `in the process of ${agent}, outside of makai's sandbox`;
+    return [agent_terminals ? `${place}, unless it uses a terminal of makai` : place];
+  }
   if (terminal_sandbox) return [`in a terminal of your editor, in its own sandbox (${terminal_sandbox})`];
   if (terminal) return ["in a terminal of your editor, without the sandbox: it can read and change everything that you can"];
   if (unsandboxed) return ["without the sandbox: it can read and change everything that you can"];

@@ -252,6 +252,8 @@ export interface Confinement {
   unsandboxed?: boolean;
   terminal?: boolean;
   terminal_sandbox?: string;
+  agent?: string;
+  agent_terminals?: boolean;
 }
 
 export interface ApprovalDecision extends EventBase {

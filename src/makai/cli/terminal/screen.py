@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -33,10 +33,12 @@ from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import get_cwidth
 from prompt_toolkit.widgets import SearchToolbar
 
 from makai.cli.early_prompt import EARLY_PROMPT
 from makai.cli.terminal.notification import FOCUS_REPORTS, REPORT_FOCUS, REPORT_NO_FOCUS
+from makai.cli.terminal.steady_width import SteadyWidth, is_unsteady, steady
 from makai.core.programs import editor_command
 
 FRAMES_PER_S: Final = 15
@@ -78,6 +80,43 @@ class _SteadyOutput(Vt100_Output):
         if not self._holding:
             super().flush()
 
+    def erase_down(self) -> None:
+        """Erase from the beginning of a row on. What is erased from the top left corner on, tmux would keep in its
+        scrollback, once for every frame of a status area that fills the screen."""
+        self.write_raw("\x1b[K\x1b[C\x1b[J\r")
+
+
+def added_rows(widths: Sequence[int], cursor: int, columns: int) -> int:
+    """How many rows a terminal with now `columns` columns has added above the cursor by breaking rows that were drawn
+    when it was wider. `widths` are those of the rows up to the one with the cursor, which was in column `cursor`."""
+    added = [max(0, width - 1) // columns for width in widths]
+    return sum(added[:-1]) + min(cursor // columns, added[-1])
+
+
+def breaks_rows(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal breaks rows that are wider than it has become. Most do; these cut them off."""
+    if "TMUX" in environ:
+        return True
+    return not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM") == "linux")
+
+
+class _ResizableApplication(Application[int]):
+    """Erases what it has drawn also after the terminal became narrower."""
+
+    def erase(self) -> None:
+        self.output.write_raw("\r")
+        drawn = self.renderer.last_rendered_screen
+        if drawn is not None and breaks_rows(os.environ):
+            cursor = drawn.get_cursor_position(self.layout.current_window)
+            rows = (drawn.data_buffer[number].items() for number in range(cursor.y + 1))
+            widths = [max((at + cell.width for at, cell in row if cell.char.strip()), default=0) for row in rows]
+            self.output.cursor_up(added_rows(widths, cursor.x, self.output.get_size().columns))
+        self.renderer.erase()
+
+    def _on_resize(self) -> None:
+        self.erase()
+        super()._on_resize()
+
 
 class Screen:
     def __init__(
@@ -98,7 +137,7 @@ class Screen:
         self._prompt = prompt
         self._output = _SteadyOutput(sys.stdout, _size, term=None, enable_cpr=False)
         self.buffer = Buffer(multiline=True, history=_history(history, folder), on_text_changed=lambda _: on_typed())
-        self._app: Application[int] = Application(
+        self._app = _ResizableApplication(
             layout=self._layout(),
             key_bindings=merge_key_bindings([keys, _focus_reports(on_focus)]),
             output=self._output,
@@ -110,6 +149,10 @@ class Screen:
             before_render=lambda _: self._begin_frame(),
             after_render=lambda _: self._output.release(),
         )
+        self._above = ""
+        """The rows above the typed line."""
+        self._is_unsteady = False
+        """Whether the last frame had characters whose columns are uncertain."""
         self._held: list[str] | None = None
         """What was printed while another program has the terminal."""
         self._app.ttimeoutlen = ESCAPE_S
@@ -150,7 +193,7 @@ class Screen:
             return
         with self._output.one_frame():
             if self._app.is_running:
-                self._app.renderer.erase()
+                self._app.erase()
             self._output.write_raw(text.replace("\n", "\r\n"))
             if self._app.is_running:
                 with set_app(self._app):
@@ -197,18 +240,23 @@ class Screen:
         self._app.suspend_to_background()
 
     def _begin_frame(self) -> None:
-        """A status area that shrank leaves no empty lines behind."""
+        """A status area that shrank leaves no empty lines behind. One whose columns are uncertain is drawn whole."""
         self._output.hold()
-        before = self._app.renderer.last_rendered_screen
-        if before is None:
-            return
         size = self._output.get_size()
-        if self._app.layout.container.preferred_height(size.columns, size.rows).preferred < before.height:
-            self._app.renderer.erase()
+        height = self._app.layout.container.preferred_height(size.columns, size.rows).preferred
+        was_unsteady, self._is_unsteady = self._is_unsteady, is_unsteady(self._above + self.buffer.text)
+        before = self._app.renderer.last_rendered_screen
+        if before is not None and (was_unsteady or self._is_unsteady or height < before.height):
+            self._app.erase()
 
     def _layout(self) -> Layout:
         search = SearchToolbar()
-        line = BufferControl(buffer=self.buffer, search_buffer_control=search.control, preview_search=True)
+        line = BufferControl(
+            buffer=self.buffer,
+            input_processors=[SteadyWidth()],
+            search_buffer_control=search.control,
+            preview_search=True,
+        )
         typed = Window(
             line,
             wrap_lines=True,
@@ -217,16 +265,20 @@ class Screen:
             get_line_prefix=lambda line, wrap: ANSI(self._prompt()) if line == wrap == 0 else "  ",
         )
         region = Window(FormattedTextControl(self._drawn_region), dont_extend_height=True, wrap_lines=False)
-        foot = Window(FormattedTextControl(lambda: ANSI(self._footer(self.width))), height=1, dont_extend_height=True)
+        foot = Window(
+            FormattedTextControl(lambda: ANSI(steady(self._footer(self.width)))), height=1, dont_extend_height=True
+        )
         return Layout(HSplit([region, typed, search, foot]), focused_element=typed)
 
     def _drawn_region(self) -> ANSI:
         size = self._output.get_size()
-        return ANSI(self._region(size.columns, max(3, size.rows - self._typed_rows(size.columns) - 2)))
+        rows = max(3, size.rows - self._typed_rows(size.columns) - 2)
+        self._above = steady(self._region(size.columns, rows))
+        return ANSI(self._above)
 
     def _typed_rows(self, columns: int) -> int:
         room = max(1, columns - 2)
-        rows = sum(max(1, math.ceil(len(each) / room)) for each in self.buffer.text.split("\n"))
+        rows = sum(max(1, math.ceil(get_cwidth(each) / room)) for each in steady(self.buffer.text).split("\n"))
         return min(rows, MAX_INPUT_ROWS)
 
 

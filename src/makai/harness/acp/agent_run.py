@@ -16,6 +16,7 @@ import msgspec
 
 from makai.aio.cancellation import consume_exception, finish_cleanup
 from makai.core import session_events as ev
+from makai.core.confinement import SESSION_SANDBOX
 from makai.core.content import Text, words_of
 from makai.core.errors import Aborted, AgentFailed, InvalidRequest
 from makai.core.messages import StopReason
@@ -171,6 +172,7 @@ class AgentRun:
             title=fields.title or call.title,
             diffs=asked.call.diffs(),
             options=tuple(ev.ApprovalOption(id=o.option_id, label=o.name, kind=o.kind) for o in request.options),
+            confinement=self._agent.command_confinement if fields.kind == "execute" else SESSION_SANDBOX,
         )
         deciding = asyncio.create_task(self._port.decide(question), name=f"decide {call.call_id}")
         self._deciding[fields.tool_call_id] = deciding

@@ -17,6 +17,7 @@ import msgspec
 
 from makai.aio.child_process import ChildProcess
 from makai.core import session_events as ev
+from makai.core.confinement import Confinement
 from makai.core.errors import AgentFailed, AuthRequired, MakaiError, NotSupported
 from makai.core.version import __version__
 from makai.core.visible_text import one_line
@@ -126,6 +127,12 @@ class DrivenAgent:
     def session_id(self) -> str:
         assert self._session_id is not None, "a run opens the session first"
         return self._session_id
+
+    @property
+    def command_confinement(self) -> Confinement:
+        """Of commands that the agent asks about. Only the Agent Client Protocol has terminals of the client."""
+        has_terminals = self.spec.protocol == "acp" and self.services.capabilities().terminal
+        return Confinement(agent=self.spec.title, agent_terminals=has_terminals)
 
     async def close(self) -> None:
         await self._peer.close()

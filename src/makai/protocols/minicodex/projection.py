@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from makai.core import session_events as log
+from makai.core.confinement import SESSION_SANDBOX
 from makai.core.content import Audio, Image, SessionPart, Text, for_model
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.protocols.minicodex import frames
@@ -189,7 +190,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
         deadline=lambda asked: None if asked.deadline_ms is None else rfc3339(asked.deadline_ms),
         grants=lambda asked: asked.grants or UNSET,
         agent_wider=lambda asked: wider_option(asked.options) or UNSET,
-        confinement=lambda asked: asked.confinement if asked.confinement.opens else UNSET,
+        confinement=lambda asked: UNSET if asked.confinement == SESSION_SANDBOX else asked.confinement,
     ),
     log.ApprovalDecided: _same(frames.ApprovalDecision),
     log.ToolStarted: _same(frames.ToolStartedFrame),

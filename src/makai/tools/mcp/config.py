@@ -130,8 +130,9 @@ _KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def parse_mcp_config(text: str | bytes, environ: Mapping[str, str] | None, where: str = "mcp.json") -> McpConfig:
     """Read the file's text. `InvalidRequest` when it is no `mcpServers` file at all. Without `environ` everything stays
     as it is written, for people who read it: such a server cannot be started."""
+    marked = "\ufeff" if isinstance(text, str) else b"\xef\xbb\xbf"  # some editors mark UTF-8
     try:
-        entries = _FILE.decode(text).servers
+        entries = _FILE.decode(text.removeprefix(marked)).servers  # type: ignore[arg-type]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         hint = 'It must look like {"mcpServers": {"name": {"command": "..."}}}.'
         raise InvalidRequest(f"{where} is not usable: {error}.", hint=hint) from None

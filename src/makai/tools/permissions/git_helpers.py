@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from makai.tools.permissions.git_credentials import address_has_credentials
 from makai.tools.permissions.git_repository import (
     GITLINK,
     Repository,
@@ -66,9 +67,6 @@ WITHOUT_OWN_CONFIGURATION: Final[Mapping[str, str]] = {
 }
 """For commands that show addresses: `url.*.insteadOf` of the user's own configuration may put a token into them. For
 git 2.32 and newer."""
-
-_CREDENTIALS: Final = re.compile(r"https?://[^/\s]*@|://[^/\s@]*:[^/\s]*@|://[^\s?]*\?", re.IGNORECASE)
-"""A user name of http may be a token, one of ssh is none."""
 
 _SECTION: Final = re.compile(r'\[([A-Za-z0-9-]+)(?:[ \t]+"(?:[^"\\]|\\["\\])*")?\]')
 _KEY: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=[ \t]*(.*))?")
@@ -132,7 +130,7 @@ def is_ordinary(repository: Repository, roots: Sequence[str]) -> bool:
 
 def has_credentials(repository: Repository) -> bool:
     """Whether an address in its configuration holds a password or token. Reads files."""
-    return any(map(_CREDENTIALS.search, _configurations(repository)))
+    return any(map(address_has_credentials, _configurations(repository)))
 
 
 def _has_own_files(repository: Repository, roots: Sequence[str]) -> bool:

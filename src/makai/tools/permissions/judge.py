@@ -123,7 +123,7 @@ def judge(
     if not opens and not description.asks and _is_free(mode, tool_name, description):
         return Verdict(decision="allow", by="mode", reason=f"The mode {mode} allows this.")
     reason = "It asks for more than the session's sandbox gives." if opens else f"The mode {mode} asks before this."
-    reason = "The tool asks before each call." if description.asks else reason
+    reason = description.asks_because or "The tool asks before each call." if description.asks else reason
     offered = offered_grants(rules, tool_name, description)
     return Verdict(decision="ask", by="mode", reason=reason, grant=default_grant(offered), grants=offered)
 

@@ -24,6 +24,7 @@ from makai.tools.permissions.bounded_walk import (
     real_matches,
     real_path,
 )
+from makai.tools.permissions.git_credentials import holds_credentials, search_shows_credentials
 from makai.tools.permissions.git_helpers import SWITCHES, WITHOUT_OWN_CONFIGURATION, has_credentials, is_ordinary
 from makai.tools.permissions.git_repository import find_repository
 from makai.tools.permissions.path_patterns import DeniedPaths
@@ -69,6 +70,8 @@ class LooksAt(msgspec.Struct, frozen=True, kw_only=True):
     """Folders of which it may show everything below."""
     searched: tuple[str, ...] = ()
     """Those of `trees` of which it shows more than names."""
+    with_git: tuple[str, ...] = ()
+    """Those of `searched` of which it does not pass `.git` by."""
     followed: tuple[str, ...] = ()
     """Folders of which it shows where the links in them lead."""
     globs: tuple[str, ...] = ()
@@ -127,6 +130,7 @@ def looked_at(text: str, directory: str) -> LooksAt | None:
         paths=_joined(each.paths for each in found),
         trees=_joined(each.trees for each in found),
         searched=_joined(each.searched for each in found),
+        with_git=_joined(each.with_git for each in found),
         followed=_joined(each.followed for each in found),
         globs=_joined(each.globs for each in found),
         bare_globs=_joined(each.bare_globs for each in found),
@@ -170,10 +174,13 @@ def _looked_at(command: SimpleCommand, directory: str) -> LooksAt | None:
         return None
     # Without an operand such a program walks the current folder, also behind a pipe (`grep -r`).
     named = (*paths, *patterns) if arguments.files else (directory, *paths, *patterns)
+    searched = named if walks and not found.options.names_only else ()
+    skips_git = found.options.skips_git is not None and found.options.skips_git(arguments)
     return LooksAt(
         paths=(directory, *paths),
         trees=named if walks else (),
-        searched=named if walks and not found.options.names_only else (),
+        searched=searched,
+        with_git=() if skips_git else searched,
         followed=named if follows else (),
         globs=tuple(patterns),
         bare_globs=tuple(posixpath.join(directory, glob.partition("/")[0]) for glob in globs if glob[0] in "*?"),
@@ -236,7 +243,13 @@ def leads_inside(looks: LooksAt, roots: Sequence[str], unreadable: DeniedPaths) 
                 return False
         if any(map(unreadable.may_be_below, resolved(looks.trees))):
             return False
-        if may_show_denied(files, [*resolved(looks.searched)], unreadable, budget):
+        searched = [*resolved(looks.searched)]
+        if may_show_denied(files, searched, unreadable, budget):
+            return False
+        with_git = {*resolved(looks.with_git)}
+        if any(map(holds_credentials, files)) or any(
+            search_shows_credentials(folder, budget, skips_git=folder not in with_git) for folder in searched
+        ):
             return False
         return all(_is_safe(folder, looks, roots) for folder in looks.repositories)
     except OSError:

@@ -131,6 +131,8 @@ COREUTILS: Final[Mapping[str, OptionList]] = _gnu(  # GNU coreutils 9.1
             "--separate-dirs --si --summarize --threshold= --time? --time-style= --exclude= --one-file-system",
             looks=True,
             asks_to_look="L dereference",
+            names_only=True,
+            recursive="*",
         ),
         **_same("cksum md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum", _SUMS),
         "sum": OptionList(options="-rs --sysv", looks=True, inert=True),
@@ -248,6 +250,7 @@ _GREP: Final = OptionList(
     looks=True,
     asks_to_look="R dereference-recursive d directories",  # these follow links that lead elsewhere
     recursive="r recursive",
+    skips_git=checks.grep_skips_git,
     inert=True,
 )
 _RG: Final = OptionList(  # ripgrep 13 and 14; not --pre, -z, --hostname-bin
@@ -264,6 +267,7 @@ _RG: Final = OptionList(  # ripgrep 13 and 14; not --pre, -z, --hostname-bin
     "--type-list --type-not= --unrestricted --vimgrep --with-filename --word-regexp --help --version",
     operands="pattern",
     pattern_options="e f regexp file files type-list",
+    skips_git=checks.rg_skips_hidden,
     looks=True,
     asks_to_look="L follow",
 )

@@ -122,6 +122,18 @@ def awk_program(found: ParsedArguments) -> bool:
     )
 
 
+# grep 3.8 and ripgrep 13 ---------------------------------------------------------------------------------------------
+
+
+def grep_skips_git(found: ParsedArguments) -> bool:
+    return found.options.get("exclude-dir") == ".git"
+
+
+def rg_skips_hidden(found: ParsedArguments) -> bool:
+    """A glob counts more than that a name begins with a dot."""
+    return not found.has("hidden u unrestricted g glob iglob")
+
+
 # jq 1.6 --------------------------------------------------------------------------------------------------------------
 
 _JQ_REFUSED: Final = re.compile(r"\b(?:env|import|include|input_filename|modulemeta|get_search_list)\b|\$ENV|\$__")

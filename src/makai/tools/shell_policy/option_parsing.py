@@ -76,6 +76,8 @@ class OptionList(msgspec.Struct, frozen=True, kw_only=True):
     names_only: bool = False
     """It shows no content of files; `recursive` are the options by which it shows more than one folder."""
     recursive: str = ""
+    skips_git: Check | None = None
+    """Whether it passes a `.git` in the folders by that it searches; a program without it does not."""
     shows_addresses: str = ""
     """Options, `*` for none at all, with which it shows addresses of remotes, which may hold credentials."""
     inert: bool = False

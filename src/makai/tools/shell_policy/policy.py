@@ -148,4 +148,4 @@ def _begins_with(operands: Sequence[str], given: Sequence[str]) -> bool:
 def _in_program_text(rule: ShellRule) -> re.Pattern[str]:
     """In other languages a command is a string or a list of strings: system("rm x"), run(["git", "push"]), :!rm x."""
     words = r"['\"\s,]+".join(re.escape(word) for word in rule.words)
-    return re.compile(rf"(?:['\"`!;|&(/]|(?<![A-Za-z])e\s)\s*{words}(?![\w-])")
+    return re.compile(rf"(?:['\"`!;|&(/]|(?<![A-Za-z])e\s|\b(?:shell|system|spawn)\s)\s*{words}(?![\w-])")

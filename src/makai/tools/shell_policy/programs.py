@@ -15,7 +15,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SHELLS: Final = _names("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh")
+SHELLS: Final = _names("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh yash osh posh xonsh elvish nu")
 INTERPRETERS: Final = _names(
     "python pypy perl ruby node nodejs deno bun php lua luajit awk gawk mawk nawk sed tclsh expect Rscript R osascript "
     "vi vim nvim ex ed emacs gdb lldb sqlite3 jshell groovy scala julia ghci irb swift make"
@@ -29,21 +29,26 @@ WRAPPERS: Final[Mapping[str, int]] = {
             "env nohup nice ionice stdbuf setsid time command builtin exec sudo doas pkexec su runuser sg xargs "
             "parallel sem watch entr strace ltrace valgrind gdb lldb expect busybox toybox unshare nsenter bwrap "
             "firejail setpriv arch linux32 linux64 script coproc rlwrap unbuffer winpty systemd-run "
-            "start-stop-daemon perf hyperfine numactl proot fakeroot torsocks proxychains proxychains4 eatmydata "
+            "start-stop-daemon hyperfine numactl proot fakeroot torsocks proxychains proxychains4 eatmydata "
             "caffeinate catchsegv gtime tsp nq at batch tini dumb-init gosu cgexec npx pnpx bunx uvx pipx dotenv "
             "direnv dotenvx env-cmd cross-env cross-env-shell concurrently nodemon xvfb-run dbus-run-session ssh-agent "
-            "prlimit choom softlimit chpst nsjail systemd-nspawn runcon capsh"
+            "prlimit choom softlimit chpst nsjail systemd-nspawn runcon capsh watchexec dockerize onchange wsl"
         ),
         0,
     ),
-    **dict.fromkeys(_names("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle faketime setuidgid"), 1),
+    **dict.fromkeys(
+        _names("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle faketime setuidgid perf"), 1
+    ),
+    **dict.fromkeys(_names("envdir envuidgid s6-setuidgid"), 1),
     **dict.fromkeys(_names("tmux screen"), 3),
 }
 """Programs whose arguments are a command, and how many operands stand before it."""
 LAUNCHERS: Final[Mapping[str, int]] = {
     **WRAPPERS,
-    **dict.fromkeys(_names("npm pnpm yarn uv poetry pdm hatch rye pipenv bundle conda mamba micromamba mise asdf"), 1),
+    **dict.fromkeys(_names("npm pnpm yarn poetry pdm hatch rye pipenv bundle conda mamba micromamba mise asdf"), 1),
     **dict.fromkeys(_names("pyenv rbenv nodenv volta fnm nvm opam stack cabal nix devbox lxc incus apptainer"), 1),
+    **dict.fromkeys(_names("guix bun toolbox distrobox multipass honcho foreman heroku op doppler vagrant"), 1),
+    **dict.fromkeys(_names("uv limactl aws-vault chamber sops docker-compose podman-compose"), 2),
     **dict.fromkeys(_names("docker podman nerdctl kubectl"), 3),
 }
 """Wrappers, and programs that also do much else: `npm:*` is a fair rule, but `npm exec rm` is an rm."""
@@ -63,19 +68,40 @@ EXEC_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "find": ("-exec", "-execdir", "-ok", "-okdir"),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
     "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
-    "git": ("-x", "--exec", "foreach", "run", "-c", "--tree-filter", "--index-filter", "--upload-pack", "--extcmd"),
+    "git": (
+        *("-x", "--exec", "foreach", "run", "-c", "--config", "-O", "--open-files-in-pager", "--upload-pack"),
+        *("--receive-pack", "--extcmd", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter"),
+        *("--commit-filter", "--parent-filter", "--tag-name-filter", "--sendmail-cmd", "--to-cmd", "--cc-cmd"),
+        *("--access-hook", "--httpd", "merge-index"),
+    ),
     "rg": ("--pre", "--hostname-bin"),
     "rsync": ("-e", "--rsh", "--rsync-path"),
-    "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program"),
+    "tar": (
+        *("--to-command", "--checkpoint-action", "-I", "--use-compress-program", "-F", "--info-script"),
+        *("--new-volume-script", "--rsh-command", "--rmt-command"),
+    ),
     "sort": ("--compress-program",),
     "split": ("--filter",),
     "man": ("-P", "--pager"),
     "go": ("-exec", "-toolexec"),
     "fzf": ("--preview", "--bind"),
+    "zip": ("-TT", "--unzip-command"),
+    "cpio": ("--rsh-command",),
+    "ssh": ("-o",),
+    "scp": ("-S", "-o"),
+    "sftp": ("-S", "-o"),
+    "wget": ("--use-askpass",),
+    "nc": ("-e", "-c"),
+    "ncat": ("-e", "-c", "--exec", "--sh-exec"),
+    "dpkg": ("--pre-invoke", "--post-invoke"),
+    "jobs": ("-x",),
+    "mapfile": ("-C",),
+    "readarray": ("-C",),
+    "hash": ("-p",),
 }
 """Options of programs that are no wrappers, after which a command stands."""
 ENVIRONMENT_COMMANDS: Final = re.compile(
-    r"(GIT_\w+|[A-Z]*PAGER|EDITOR|VISUAL|BROWSER|SHELL|PROMPT_COMMAND|PS[0-4]|BASH_ENV|ENV|LESS(OPEN|CLOSE)|RSYNC_RSH)"
+    r"(GIT_\w+|[A-Z]*PAGER|\w*EDITOR|\w*ASKPASS|VISUAL|BROWSER|SHELL|PROMPT_COMMAND|PS[0-4]|BASH_ENV|ENV|LESS(OPEN|CLOSE)|RSYNC_RSH)"
 )
 """Variables whose value other programs run."""
 PRINTS_ITS_ARGUMENTS: Final = frozenset({"echo", "printf", "which", "type", "command"})
@@ -95,10 +121,25 @@ def is_option(word: str) -> bool:
     return len(word) > 1 and word[0] == "-"
 
 
+def value_of(word: str, options: Sequence[str]) -> str | None:
+    """What is attached to one of these options, "" when it is the next word, None when it is no such option. Programs
+    take a beginning of a long option for it, and a letter also behind others: `rsync -ae ssh`."""
+    option, _, value = word.partition("=")
+    if option in options:
+        return value
+    if word.startswith("--"):
+        return value if any(len(option) > 4 and known.startswith(option) for known in options) else None
+    letters = {known[1] for known in options if len(known) == 2 and known[0] == "-"}
+    place = next((index for index, letter in enumerate(word) if index and letter in letters), None)
+    return word[place + 1 :].removeprefix("=") if is_option(word) and place is not None else None
+
+
 def inner_commands(words: Sequence[str], operands: int) -> list[Sequence[str]]:
     """Where the command of a wrapper may begin: too often rather than too rarely, as options may take values."""
     found: list[Sequence[str]] = []
     may_be_value = False
+    if "--" in words[:-1]:
+        found.append(words[words.index("--") + 1 :])
     for index, word in enumerate(words[1:], 1):
         if is_option(word):
             may_be_value = "=" not in word and word != "--"

@@ -37,7 +37,16 @@ _ESCAPED_LINE_START: Final = re.compile(r"\n\s*\\(?=[\w./])")
 _EMPTY_BACKTICKS: Final = re.compile(r"`\s*`")
 _PIPE_AT_END: Final = re.compile(r"\|[ \t]*\n\s*")
 _CONTINUED: Final = re.compile(r"(?:[|&;({\\]|\b(?:do|then|else))$")
-_RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."})
+_SUBSCRIPT: Final = re.compile(r"(?<!\w)[A-Za-z_]\w*\[[^][]*\]")
+"""`test -v`, `let`, `printf -v` and integer variables run the commands in it, although it stands in quotes."""
+_SUBSTITUTION: Final = re.compile(r"\$\(|`")
+_RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."}) | {
+    *("ed", "ex", "make", "sqlite3", "gdb")
+}
+_COMMAND_KEY: Final = re.compile(r"(?:exec|\w*Command)[= ]\s*")
+"""What stands before the command in a value: `tar --checkpoint-action=exec=x`, `ssh -o ProxyCommand=x`."""
+_COMMAND_FOR_GIT: Final = re.compile(r"!|ext::")
+"""How an alias and an address begin that are a command."""
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
 
@@ -166,9 +175,11 @@ class _Search:
             elif node.type == "variable_assignment" and len(node.children) > 2:
                 if programs.ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
                     self.add_text(literals.known(node.children[-1]))
-            elif node.type == "raw_string" and place.in_arithmetic:
-                # Subscripts in arithmetic are expanded, whatever quotes they stand in: $[ 'a[$(x)]' ] runs x.
-                self.add_text(literals.known(node))
+            elif node.type in ("raw_string", "string"):
+                self._read_string(place, literals)
+            elif node.type in ("word", "regex") and place.parent is not None and place.parent.type == "expansion":
+                if _SUBSTITUTION.search(source(node)):  # `${x:=`y`}` and `${x^^$(y)}`, which the parser does not read
+                    self.add_text(f": {source(node)}")
             elif node.type == "herestring_redirect":
                 printed.append(literals.known(node.children[-1]))
             elif node.type == "heredoc_body":
@@ -176,10 +187,21 @@ class _Search:
                 if place.parent is not None and not _is_quoted_heredoc(place.parent):
                     for text in _BACKTICKS.findall(source(node)):  # which the parser leaves in the text
                         self.add_text(text)
+                    if not node.children and _SUBSTITUTION.search(source(node)):  # so it does after `<<-` and a tab
+                        self.add_text(f': "{_QUOTES.sub("", source(node))}"')
         if runs_stdin:  # `echo text | sh`, `sh <<EOF` and `sh <<< text` run text
             for text in printed:
                 self.add_text(text)
                 self._program_texts[text] = None
+
+    def _read_string(self, place: _Place, literals: Literals) -> None:
+        text = literals.known(place.node)
+        if place.node.type == "raw_string" and place.in_arithmetic:
+            # Subscripts in arithmetic are expanded, whatever quotes they stand in: $[ 'a[$(x)]' ] runs x.
+            self.add_text(text)
+        if "[" in text and _SUBSTITUTION.search(text):
+            for subscript in filter(_SUBSTITUTION.search, _SUBSCRIPT.findall(text)):
+                self.add_text(f": {subscript}")
 
     def _add_words(self, words: Sequence[str]) -> None:
         """Words as the shell would see them, with marks where their value is not known."""
@@ -193,9 +215,12 @@ class _Search:
         self._add_program([*expanded[0].split(), *expanded[1:]])
 
     def _add_program(self, words: Sequence[str]) -> None:
-        name = programs.program_name(words[0]) if words else ""
-        # What git runs for a subcommand can be called directly.
-        self._add_command([*(["git", name[4:]] if name.startswith("git-") else [name]), *words[1:]])
+        self._add_command(_named(words))
+        # The parser takes `{` after `time`, `!` and `coproc` for a word, and what follows for more of them.
+        may_group = bool(words) and words[0] in ("{", "coproc")
+        for index, word in enumerate(words[:MAX_WORDS_KEPT] if may_group else (), 1):
+            if word == "{" and index < len(words):
+                self._add_command(_named(words[index : index + MAX_WORDS_KEPT]))
 
     def _look_into(self, words: tuple[str, ...]) -> None:
         name = words[0]
@@ -209,6 +234,9 @@ class _Search:
             self._program_texts[" ".join(words[1:])] = None
         if name in programs.LAUNCHERS or name in self._functions:
             self._look_into_wrapper(words)
+        for word in words[1:] if name == "git" else ():
+            if matched := _COMMAND_FOR_GIT.match(word):
+                self.add_text(word[matched.end() :])
         if options := programs.EXEC_OPTIONS.get(name):
             self._look_after_options(words, options)
 
@@ -232,18 +260,19 @@ class _Search:
 
     def _look_after_options(self, words: tuple[str, ...], options: tuple[str, ...]) -> None:
         for index, word in enumerate(words):
-            option, _, value = word.partition("=")
-            if option not in options:
+            value = programs.value_of(word, options)
+            if value is None:
                 continue
-            if value:
-                self.add_text(value.removeprefix("exec="))
-            elif words[0] == "git" and word == "-c" and index + 1 < len(words):
-                key, _, setting = words[index + 1].partition("=")
+            following = " ".join(words[index + 1 : index + 2])
+            if words[0] == "git" and word in ("-c", "--config"):
+                key, _, setting = following.partition("=")
                 is_alias = key.startswith("alias.") and not setting.startswith("!")
                 self.add_text(f"git {setting}" if is_alias else setting.removeprefix("!"))
-            else:
-                self._add_program(words[index + 1 :])
-                self.add_text(" ".join(words[index + 1 : index + 2]))
+                continue
+            text = value or following
+            self.add_text(text[found.end() :] if (found := _COMMAND_KEY.match(text)) else text)
+            for inner in () if value else programs.inner_commands(words[index:], 0):
+                self._add_program(inner)
 
 
 def _places(root: Node) -> Iterator[_Place]:
@@ -284,6 +313,12 @@ def _words_after_redirection(redirect: Node, literals: Literals) -> list[str]:
     """tree-sitter hangs the arguments after `>file` on the redirection; the first one is the file."""
     operands = [child for child in redirect.named_children if child.type != "file_descriptor"]
     return [literals.marked(operand) for operand in operands[1:]]
+
+
+def _named(words: Sequence[str]) -> Sequence[str]:
+    """The program by its name alone. What git runs for a subcommand can be called directly."""
+    name = programs.program_name(words[0]) if words else ""
+    return [*(["git", name[4:]] if name.startswith("git-") else [name]), *words[1:]]
 
 
 def _names_are_known(words: Sequence[str]) -> bool:
@@ -330,7 +365,9 @@ _ANSI_ESCAPE: Final = re.compile(
     r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
 )
 _ANSI_LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-_DEFAULTS: Final = frozenset({":-", "-", ":=", "=", ":+", "+"})
+_ALTERNATIVES: Final = frozenset({":+", "+"})
+_DEFAULTS: Final = _ALTERNATIVES | {":-", "-", ":=", "="}
+_BOUNDS: Final = frozenset({"$", "${", "}"})
 
 
 class Literals:
@@ -376,11 +413,17 @@ class Literals:
         name = source(parts[0]).partition("[")[0]
         if name == "IFS":
             return " "
-        if name in self._values:
-            return self._values[name]
-        if len(parts) > 1 and any(child.type in _DEFAULTS for child in node.children):
+        operators = {child.type for child in node.children if not child.is_named} - _BOUNDS
+        if name in self._values and operators.isdisjoint(_ALTERNATIVES):
+            # What an operator such as `#` or `:1` makes of the value is not known.
+            return self._split(self._values[name]) + (self.UNKNOWN if operators - _DEFAULTS else "")
+        if len(parts) > 1 and not operators.isdisjoint(_DEFAULTS):
             return "".join(self.marked(part, depth + 1) for part in parts[1:])
         return self.UNKNOWN
+
+    def _split(self, value: str) -> str:
+        """The value with blanks where the shell splits it, by an IFS that the text sets."""
+        return value.translate(dict.fromkeys(map(ord, self._values.get("IFS", "")), " "))
 
     def _substitution(self, node: Node, depth: int) -> str:
         """`$(echo word)` and `$(which word)` are that word."""

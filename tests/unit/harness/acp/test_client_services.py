@@ -12,6 +12,8 @@ from support.orphan_trials import processes_with, unique_mark
 from support.transports import eventually
 
 from makai.core import session_events as ev
+from makai.core.approval_text import approval_text
+from makai.core.confinement import Confinement
 from makai.core.content import Text
 from makai.tools.sandbox.detect import detect
 
@@ -130,6 +132,27 @@ async def test_a_command_that_a_person_approved_runs_without_a_second_question(t
         assert json.loads(asked.arguments_json)["command"] == "touch-x"
         await client.deny(asked.call_id)
         await client.until_settled()
+
+
+@pytest.mark.parametrize("terms", [TOOLS, ev.SessionTerms()], ids=["terminals", "none"])
+async def test_a_question_about_a_command_says_that_makai_does_not_confine_the_agents_process(
+    tmp_path: Path, terms: ev.SessionTerms
+) -> None:
+    lab = AcpLab(tmp_path)
+    async with lab.session(terms=terms) as (_, client):
+        await client.send("ask rm execute\nask f edit")
+        command = await client.until_asked()
+        await client.deny("rm")
+        edit = await client.until_asked()
+        await client.deny("f")
+        await client.until_settled()
+    assert (command.confinement, edit.confinement) == (
+        Confinement(agent="Scripted", agent_terminals=terms.builtin_tools),
+        Confinement(),
+    )
+    opened = [line.text for line in approval_text(command).lines if line.kind == "opened"]
+    place = "+ in the process of Scripted, outside of makai's sandbox"
+    assert opened == [f"{place}, unless it uses a terminal of makai" if terms.builtin_tools else place]
 
 
 async def test_a_command_that_was_approved_for_one_folder_is_asked_about_in_another(tmp_path: Path) -> None:

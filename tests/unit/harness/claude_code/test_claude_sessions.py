@@ -13,6 +13,7 @@ from support.claude_lab import ClaudeLab
 from support.live_sessions import Desk
 
 from makai.core import session_events as ev
+from makai.core.confinement import Confinement
 from makai.core.content import Image, Text
 from makai.core.lent_variables import LentVariables
 from makai.core.request import StreamOptions
@@ -189,8 +190,8 @@ async def test_a_question_is_an_approval(tmp_path: Path, command: cmd.ApproveCal
     async with lab.session() as (_, desk):
         await desk.send(TOUCH)
         asked = await desk.until_asked()
-        assert (asked.name, asked.title, json.loads(asked.arguments_json)) == (
-            "Bash", "touch a", {"command": "touch a"},
+        assert (asked.name, asked.title, json.loads(asked.arguments_json), asked.confinement) == (
+            "Bash", "touch a", {"command": "touch a"}, Confinement(agent="Claude Code"),
         )  # fmt: skip
         assert [(option.id, option.label) for option in asked.options] == [
             ("allow", "Allow once"), ("allow_always", "Allow for this session: Bash(x)"), ("reject", "Reject"),

@@ -9,6 +9,7 @@ import pytest
 from support.minicodex import ANY_FRAME, DOCUMENT_FRAME, JSON
 
 from makai.core import session_events as log
+from makai.core.confinement import Confinement
 from makai.core.content import Image, Text
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.session_events import FileDiff, FilePlace, Logged, PlanEntry, SessionEvent
@@ -135,6 +136,7 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
             deadline_ms=61_000,
             grant="Edit(a.py)",
             options=(log.ApprovalOption(id="2", label="Always", kind="allow_always"),),
+            confinement=Confinement(agent="Codex"),
         ),
         {"type": "approval_pending", "call_id": "c", "tool_key": "edit", "args_json": '{"path":"a.py"}'},
         {
@@ -144,6 +146,7 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
             "deadline": "1970-01-01T00:01:01.000Z",
             "grant": "Edit(a.py)",
             "agent_wider": "Always",
+            "confinement": {"agent": "Codex"},
         },
     ),
     (
