@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError
-from makai.tools.file_errors import FileRefused, missing, printable
+from makai.tools.file_errors import FileRefused, missing, printable, unescape_bytes
 from makai.tools.hidden import has_denied_name, path_of
 from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern, IgnoreRules
 from makai.tools.workspace import Entry, Folders, Place, Workspace
@@ -121,7 +121,7 @@ class _Seeker:
         start = self._workspace.place(self._request.path)
         if self._request.denied.cover(start.absolute):
             raise missing(self._request.path)
-        names = GlobPattern(self._request.names) if self._request.names else None
+        names = GlobPattern(unescape_bytes(self._request.names)) if self._request.names else None
         flags = re.IGNORECASE if self._request.ignore_case else 0
         try:
             expression = re.compile(self._request.expression, flags) if self._request.expression is not None else None
@@ -158,9 +158,10 @@ class _Seeker:
             waiting += [(inner, rules) for inner in reversed(folders)]
 
     def _text(self, path: str) -> str:
+        """The text of a file with patterns, which may name files whose names are not UTF-8."""
         try:
             with self._workspace.open_read(path) as file:
-                return file.read(_READ_AT_ONCE).decode("utf-8", "replace")
+                return os.fsdecode(file.read(_READ_AT_ONCE))
         except FileRefused:
             return ""
 

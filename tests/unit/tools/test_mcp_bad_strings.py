@@ -1,11 +1,12 @@
 """MCP servers whose names, descriptions, prompts and results have NUL, lone surrogates or invalid UTF-8: each message
 is read, with U+FFFD in place of what cannot be carried, and no later call suffers. An answer that is nested too deeply
-is one failed call."""
+is one failed call. A tool or a block that the protocol does not allow costs nothing but itself."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -65,9 +66,9 @@ for line in sys.stdin:
 
 
 @asynccontextmanager
-async def server(transport: str) -> AsyncIterator[McpServer]:
+async def server(transport: str, results: dict[bytes, bytes]) -> AsyncIterator[McpServer]:
     if transport == "stdio":
-        yield StdioServer(name="t", command=sys.executable, args=("-c", PROGRAM, repr(RESULTS)))
+        yield StdioServer(name="t", command=sys.executable, args=("-c", PROGRAM, repr(results)))
         return
 
     waiting: asyncio.Queue[bytes] = asyncio.Queue()
@@ -78,7 +79,7 @@ async def server(transport: str) -> AsyncIterator[McpServer]:
             return await handle_sse(request, message)
         if "id" not in message:
             return web.Response(status=202 if message else 405)
-        body = answer_to(message, RESULTS)
+        body = answer_to(message, results)
         if transport == "json":
             return web.Response(body=body, content_type="application/json")
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -90,7 +91,7 @@ async def server(transport: str) -> AsyncIterator[McpServer]:
 
     async def handle_sse(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if "id" in message:
-            waiting.put_nowait(answer_to(message, RESULTS))
+            waiting.put_nowait(answer_to(message, results))
         if message:
             return web.Response(status=202)
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -112,11 +113,11 @@ async def server(transport: str) -> AsyncIterator[McpServer]:
 
 
 @asynccontextmanager
-async def managed(folder: Path, transport: str) -> AsyncIterator[McpManager]:
+async def managed(folder: Path, transport: str, results: dict[bytes, bytes] = RESULTS) -> AsyncIterator[McpManager]:
     launch = Launch(environ=os.environ, cwd=str(folder), confined=confining(), spill_directory=folder)
     async with (
         asyncio.timeout(WITHIN_S),
-        server(transport) as entry,
+        server(transport, results) as entry,
         McpManager(McpConfig(servers=(entry,)), launch, timing=QUICK) as manager,
     ):
         assert await manager.settled(WITHIN_S)
@@ -158,3 +159,58 @@ async def test_an_answer_that_is_nested_too_deeply_is_one_failed_call(tmp_path: 
             assert outcome.is_error or text_of(outcome) == nested
             assert outcome.is_error == (levels > 129), text_of(outcome)
             assert text_of(await say.run({}, Silent())).startswith(SEEN)
+
+
+OBJECT = '{"type":"object","properties":{}}'
+ODD_TOOLS = (
+    '{"name":"good","inputSchema":' + OBJECT + ',"outputSchema":{"type":"object"}}',
+    '{"name":"no_schema"}',
+    '{"name":"null_schema","inputSchema":null}',
+    '{"name":"empty_schema","inputSchema":{}}',
+    '{"name":"text_schema","inputSchema":{"type":"string"}}',
+    '{"name":"odd_schema","inputSchema":{"type":["object","null"],"properties":[],"required":"a"}}',
+    '{"name":"null_fields","inputSchema":{"type":"object","properties":null,"required":null}}',
+    '{"name":"odd_fields","description":7,"annotations":7,"outputSchema":[],"inputSchema":' + OBJECT + "}",
+)
+UNUSABLE_TOOLS = ('{"name":7,"inputSchema":{}}', '{"inputSchema":{}}', '"text"', "null", "[]")
+SMALL = {**RESULTS, b"initialize": RESULTS[b"initialize"].replace(b',"prompts":{},"resources":{}', b"")}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_tool_that_the_protocol_does_not_allow_costs_no_other_tool(tmp_path: Path, transport: str) -> None:
+    listed = ",".join((*ODD_TOOLS, *UNUSABLE_TOOLS)).encode()
+    async with managed(tmp_path, transport, {**SMALL, b"tools/list": b'{"tools":[%b]}' % listed}) as manager:
+        found = {tool.listing.name: tool.definition.parameters_schema_json for tool in manager.tools()}
+
+    assert found == {json.loads(tool)["name"]: OBJECT for tool in ODD_TOOLS}
+
+
+@pytest.mark.parametrize(
+    ("result", "shown", "is_error"),
+    [
+        (b'{"content":null,"structuredContent":{"a":1}}', '{"a":1}', False),
+        (b'{"structuredContent":{"a":1}}', '{"a":1}', False),
+        (b'{"content":null}', "[no output]", False),
+        (b'{"content":"plain","isError":null}', "plain", False),
+        (b'{"content":{"type":"text","text":"one"},"isError":1}', "one", True),
+        (b'{"content":["a",null,7,{"type":"text","text":"b"}]}', "a\nnull\n7\nb", False),
+        (
+            b'{"content":[{"type":"new","x":1},{"type":"text","text":null}]}',
+            '{"type":"new","x":1}\n{"type":"text","text":null}',
+            False,
+        ),
+        (b'{"content":[{"type":"text","text":"[1]"}],"structuredContent":[1]}', "[1]", False),
+        (b'{"content":[{"type":"text","text":"a"}],"structuredContent":null}', "a", False),
+    ],
+    ids=lambda value: value.decode() if isinstance(value, bytes) else "",
+)
+@pytest.mark.parametrize("transport", ["stdio", "json"])
+async def test_a_block_that_the_protocol_does_not_allow_is_shown_and_costs_no_other(
+    tmp_path: Path, transport: str, result: bytes, shown: str, is_error: bool
+) -> None:
+    results = {**SMALL, b"tools/list": b'{"tools":[%b]}' % ODD_TOOLS[0].encode(), b"tools/call": result}
+    async with managed(tmp_path, transport, results) as manager:
+        (tool,) = manager.tools()
+        outcome = await tool.run({}, Silent())
+
+    assert (text_of(outcome), outcome.is_error) == (shown, is_error)

@@ -44,6 +44,22 @@ async def test_a_name_that_a_tool_shows_can_be_given_to_every_tool(tmp_path: Pat
     assert await ReadTool(workspace).run({"path": f"{tmp_path}/{SHOWN}"}, Silent()) == text_outcome("     1\tone")
 
 
+@pytest.mark.parametrize("pattern", [r"**/caf\udce9.*", r"alt\udce4/*", r"alt\udce4/caf?.txt", r"**/{caf\udce9,x}.txt"])
+async def test_a_pattern_may_have_such_a_name(tmp_path: Path, file: Path, pattern: str) -> None:
+    workspace = Workspace([tmp_path])
+
+    assert await GlobTool(workspace).run({"pattern": pattern}, Silent()) == text_outcome(SHOWN)
+    assert await GrepTool(workspace).run({"pattern": "o", "glob": pattern}, Silent()) == text_outcome(f"{SHOWN}:1: one")
+
+
+async def test_an_ignore_file_may_have_such_a_name(tmp_path: Path, file: Path) -> None:
+    (tmp_path / ".gitignore").write_bytes(b"caf\xe9.txt\n")
+
+    assert await GlobTool(Workspace([tmp_path])).run({"pattern": "**/*.txt"}, Silent()) == text_outcome(
+        "[nothing found]"
+    )
+
+
 async def test_a_file_with_such_a_name_is_edited_and_its_change_can_be_stored(tmp_path: Path, file: Path) -> None:
     tool, wanted = EditTool(Workspace([tmp_path])), {"path": SHOWN, "old_text": "one", "new_text": "two"}
     where = f"{tmp_path}/{SHOWN}"

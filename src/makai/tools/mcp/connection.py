@@ -1,7 +1,8 @@
 """One connection to an MCP server, by the official SDK.
 
-Only this module and `transports` import the SDK, which takes most of a second: load them in a thread, and only for a
-server. The SDK's checks of structured results are not used: they would run a server's regular expressions in our loop.
+Only this module, `transports` and `mending` import the SDK, which takes most of a second: load them in a thread, and
+only for a server. The SDK's checks of structured results are not used: they would run a server's regular expressions
+in our loop.
 """
 
 from __future__ import annotations

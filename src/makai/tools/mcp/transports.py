@@ -32,6 +32,7 @@ from makai.core.errors import TransportError
 from makai.tools.file_errors import printable
 from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
+from makai.tools.mcp.mending import mend
 from makai.wire import strict_json
 from makai.wire.json_repair import JSONRepair, repaired
 
@@ -207,9 +208,11 @@ def _message(line: bytes | OversizedLine) -> SessionMessage | None:
         return _too_long(line)
     document = repaired(line)
     try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(document, by_name=False))
+        message = types.jsonrpc_message_adapter.validate_json(document, by_name=False)
     except ValidationError as error:
         return _unreadable(document, error)
+    mend(message)
+    return SessionMessage(message)
 
 
 def _unreadable(document: bytes, error: ValidationError) -> SessionMessage | None:
@@ -375,6 +378,8 @@ class _Watched(ObjectReceiveStream[_Inbound]):
             document = received.errors(include_url=False, include_context=False)[0]["input"]
             text = document if isinstance(document, str) else ""
             return _unreadable(text.encode(), received) or received
+        if isinstance(received, SessionMessage):
+            mend(received.message)
         return received
 
     async def aclose(self) -> None:
