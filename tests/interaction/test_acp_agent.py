@@ -398,6 +398,16 @@ async def test_a_run_that_does_not_end_in_time_is_not_shown_any_more(
     assert "".join(texts) == "echo hi"
 
 
+async def test_the_title_of_a_session_is_what_the_person_wrote_and_not_the_file_before_it(
+    client: AcpClient, place: Place
+) -> None:
+    session_id = await client.new_session(place.folder)
+    file = {"type": "resource", "resource": {"uri": "file:///work/app.py", "text": "import os"}}
+    prompt = [file, {"type": "text", "text": "Explain"}, file, {"type": "text", "text": "to me"}]
+    await client.ask("session/prompt", {"sessionId": session_id, "prompt": prompt})
+    assert (await place.sessions.dispatch(GetState(session_id))).title == "Explain app.py to me"
+
+
 # Steering
 
 

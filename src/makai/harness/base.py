@@ -68,6 +68,8 @@ class PlacedMessage(msgspec.Struct, frozen=True):
 
     event_id: int
     message: Message
+    said: tuple[SessionPart, ...] | None = None
+    """What a person said and attached, when that is more than text; `message` has it as words."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
