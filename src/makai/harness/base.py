@@ -135,6 +135,10 @@ class SessionContext(Protocol):
         """What the harness reported last about the agent's own session, also before a restart."""
 
     @property
+    def agent_cost_usd(self) -> float:
+        """Of the runs before this one in the agent's own session; other agents may have cost more."""
+
+    @property
     def agent_mode(self) -> str:
         """The mode of the agent's own that was chosen last."""
 
