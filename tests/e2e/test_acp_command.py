@@ -123,3 +123,14 @@ async def test_the_printed_settings_start_this_agent_in_another_environment(tmp_
         said, _ = await process.communicate(json.dumps(request).encode() + b"\n")
     assert json.loads(said)["result"]["agentInfo"]["name"] == "makai"
     assert process.returncode == 0
+
+
+async def test_a_home_that_is_open_to_others_is_no_fault_of_the_parameters(tmp_path: Path) -> None:
+    home = tmp_path / "makai-home"
+    home.mkdir(mode=0o755)
+    async with child(tmp_path, "-m", "scripted/echo") as agent:
+        await agent.initialize()
+        with pytest.raises(RpcFailed) as caught:
+            await agent.new_session(tmp_path)
+    message = f"{home} is open to other users. Make it yours alone, with mode 700."
+    assert (caught.value.code, caught.value.message) == (-32603, message)

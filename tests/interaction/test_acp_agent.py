@@ -20,6 +20,7 @@ from makai.core.access import Caller
 from makai.core.content import Audio, Image, Resource, ResourceLink, Text
 from makai.core.version import __version__
 from makai.sessions.commands import SetTerms
+from makai.sessions.log.encoding import decoded
 from makai.sessions.requests import GetState
 from makai.transports.channel import Channel
 from makai.transports.memory import memory_pair
@@ -397,6 +398,16 @@ async def test_a_run_that_does_not_end_in_time_is_not_shown_any_more(
     assert "".join(texts) == "echo hi"
 
 
+async def test_the_title_of_a_session_is_what_the_person_wrote_and_not_the_file_before_it(
+    client: AcpClient, place: Place
+) -> None:
+    session_id = await client.new_session(place.folder)
+    file = {"type": "resource", "resource": {"uri": "file:///work/app.py", "text": "import os"}}
+    prompt = [file, {"type": "text", "text": "Explain"}, file, {"type": "text", "text": "to me"}]
+    await client.ask("session/prompt", {"sessionId": session_id, "prompt": prompt})
+    assert (await place.sessions.dispatch(GetState(session_id))).title == "Explain app.py to me"
+
+
 # Steering
 
 
@@ -411,6 +422,31 @@ async def test_steering_reaches_the_running_turn(editor: AcpClient, asking: Plac
     assert await prompt == {"stopReason": "end_turn"}
     assert editor.text() == "echo: be brief"
     assert await editor.ask("_session/steering", steering) == {"outcome": "startedNewTurn"}
+
+
+@pytest.mark.req("ACP-PROMPT-008", "ACP-EXT-001")
+async def test_a_cancelled_turn_takes_steering_with_it_that_it_has_not_read(client: AcpClient, place: Place) -> None:
+    session_id = await client.new_session(place.folder)
+    prompt = client.prompt(session_id, "stall")
+    await client.until_update("agent_message_chunk")
+    steering = {"sessionId": session_id, "prompt": [{"type": "text", "text": "stall too"}]}
+    assert await client.ask("_session/steering", steering) == {"outcome": "injected"}
+    await client.notify("session/cancel", {"sessionId": session_id})
+    assert await prompt == {"stopReason": "cancelled"}
+    assert await client.run(session_id, "echo hi") == "end_turn"
+
+
+@pytest.mark.req("ACP-PROMPT-008", "ACP-EXT-001")
+async def test_a_turn_that_steering_started_can_be_cancelled(client: AcpClient, place: Place) -> None:
+    session_id = await client.new_session(place.folder)
+    steering = {"sessionId": session_id, "prompt": [{"type": "text", "text": "stall"}]}
+    assert await client.ask("_session/steering", steering) == {"outcome": "startedNewTurn"}
+    await client.notify("session/cancel", {"sessionId": session_id})
+    async with asyncio.timeout(10):
+        follower, kinds_seen = place.sessions.follow(session_id, 0), set[type]()
+        while not kinds_seen & {ev.RunFinished, ev.RunFailed}:
+            kinds_seen |= {type(each.event) for each in decoded(await follower.next()) if isinstance(each, ev.Logged)}
+    assert await client.run(session_id, "echo hi") == "end_turn"
 
 
 @pytest.mark.req("ACP-UPD-006", "ACP-UPD-008")

@@ -144,6 +144,26 @@ def words_of(content: str | tuple[SessionPart, ...]) -> str:
     )
 
 
+def title_words(content: str | tuple[SessionPart, ...]) -> str:
+    """The words of an input for a title: what a person wrote, with the names of what is mentioned between the words;
+    without words the names of what is attached."""
+    if isinstance(content, str):
+        return content
+    words = [index for index, part in enumerate(content) if isinstance(part, Text) and part.text.strip()]
+    named = content[words[0] : words[-1] + 1] if words else content
+    return " ".join(part.text if isinstance(part, Text) else _name(part) for part in named)
+
+
+def _name(part: SessionPart) -> str:
+    match part:
+        case ResourceLink(name=name) if name:
+            return name
+        case ResourceLink(uri=uri) | Resource(uri=uri):
+            return uri.rstrip("/").rpartition("/")[2]
+        case _:
+            return f"[{type(part).__name__.lower()}]"
+
+
 def own_words(content: str | tuple[SessionPart, ...]) -> str:
     """The text that a person wrote, without what is attached to it."""
     return content if isinstance(content, str) else "\n".join(part.text for part in content if isinstance(part, Text))

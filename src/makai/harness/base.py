@@ -68,6 +68,8 @@ class PlacedMessage(msgspec.Struct, frozen=True):
 
     event_id: int
     message: Message
+    said: tuple[SessionPart, ...] | None = None
+    """What a person said and attached, when that is more than text; `message` has it as words."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +133,10 @@ class SessionContext(Protocol):
     @property
     def agent(self) -> ev.AgentSession | None:
         """What the harness reported last about the agent's own session, also before a restart."""
+
+    @property
+    def agent_cost_usd(self) -> float:
+        """Of the runs before this one in the agent's own session; other agents may have cost more."""
 
     @property
     def agent_mode(self) -> str:

@@ -131,6 +131,7 @@ class SessionRequests:
     async def _new(self, wanted: wire.NewSessionRequest) -> wire.NewSessionResponse:
         _check_absolute(wanted.cwd, *wanted.additional_directories)
         servers = [_mcp_server(raw) for raw in wanted.mcp_servers]
+        sessions = await self._sessions()  # first: settings are read from the same folder
         settings = await self._server.settings(wanted.cwd, self._connection.caller)
         model_ref, has_tools = self._default_model(settings)
         added = wanted.additional_directories
@@ -142,7 +143,6 @@ class SessionRequests:
             roots=(wanted.cwd, *added) if added else (),
             terms=self._with_client(terms, servers),
         )
-        sessions = await self._sessions()
         return await self._begun(sessions, await sessions.dispatch(create), servers)
 
     async def _fork(self, wanted: wire.ForkSessionRequest) -> wire.NewSessionResponse:

@@ -28,6 +28,7 @@ from makai.protocols.minicodex.pages import BROKEN_OFF, Window
 from makai.server.acp_client_calls import ClientCalls
 from makai.server.acp_commands import SessionCommands
 from makai.server.acp_questions import SessionQuestions
+from makai.server.acp_steering import SteeringInput
 from makai.server.acp_undo import undo_answer
 from makai.server.session_views import events_of
 from makai.sessions import commands as cmd
@@ -101,6 +102,7 @@ class AcpSession:
         self._calls: dict[str, ev.ToolCalled] = {}
         """Open calls by id."""
         self._questions = SessionQuestions(session_id, connection, sessions)
+        self._steering = SteeringInput(session_id, sessions)
         self._follower: Follower | None = None
         self._client: ClientCalls | None = None
         self._executor: ToolRegistration | None = None
@@ -249,6 +251,7 @@ class AcpSession:
     async def _publish(self, logged: ev.Logged) -> None:
         event, run_id = logged.event, logged.run_id
         self._note_call(logged)
+        self._steering.note(logged)
         updates = self._terminal(event) if _is_terminal(event) else self._projection.project(logged)
         is_muted = run_id is not None and run_id == self._muted
         if not is_muted:
@@ -401,6 +404,8 @@ class AcpSession:
         """Cancel the running prompt, if there is one; a later prompt is not affected (ACP-PROMPT-009)."""
         if (turn := self._next or self._turn) is not None:
             self._cancel(turn)
+        elif (run_id := self._steering.run_id) is not None:
+            self._connection.tasks.start(self._steering.abort(run_id, self._connection.decider), f"acp-cancel-{run_id}")
 
     def _cancel(self, turn: Turn) -> None:
         if not turn.is_cancelled:
@@ -414,13 +419,11 @@ class AcpSession:
     async def _aborted(self, turn: Turn) -> None:
         try:
             async with asyncio.timeout(CANCEL_S):
-                await self._dispatch(cmd.Abort(now=0, run_id=turn.run_id, by=self._connection.decider))
+                await self._steering.abort(turn.run_id, self._connection.decider)
                 await asyncio.shield(turn.settled)
         except TimeoutError:
             self._mute(turn)
         except MakaiError as error:
-            if isinstance(error, SessionRefused) and error.code in ("NOT_RUNNING", "STALE_RUN_ID"):
-                return  # it has just ended by itself, which the log says next
             log.warning("a prompt cannot be cancelled: %s", error)
             self._mute(turn)
 
@@ -440,14 +443,8 @@ class AcpSession:
         content = prompt_content(blocks, PROMPT_CAPABILITIES)
         input_id = str(uuid4())
         async with self._publishing:
-            state = await self.state()
-            if state.active_run is not None and not state.capabilities.steer:
-                return wire.SteeringResponse(outcome="failed")
             self._projection.skip_input(input_id)
-            await self._dispatch(
-                cmd.Send(now=0, input_id=input_id, content=content, client_msg_id=input_id, delivery="steer")
-            )
-        return wire.SteeringResponse(outcome="startedNewTurn" if state.active_run is None else "injected")
+            return await self._steering.send(input_id, content)
 
     async def _dispatch(self, command: cmd.UserCommand) -> None:
         await self._sessions.dispatch(RunCommand(self.session_id, command))

@@ -244,7 +244,8 @@ class History:
                 for note in reversed(told):
                     content = with_note(note.text, content)
                 told.clear()
-                placed.append(PlacedMessage(entry.event_id, UserMessage(content=content)))
+                said = None if isinstance(entry.content, str) else entry.content
+                placed.append(PlacedMessage(entry.event_id, UserMessage(content=content), said))
         placed += [PlacedMessage(note.event_id, UserMessage(content=note.text)) for note in told]
         return tuple(placed)
 

@@ -43,7 +43,7 @@ WINDOW_S: Final = 0.005
 MAX_ENVIRONS: Final = 2 * MAX_WAITING
 """Inputs whose callers' variables are kept."""
 CHECKPOINT_EVERY: Final = 1_000
-STATE_FORMAT: Final = 2
+STATE_FORMAT: Final = 3
 """Of `state.packed`; a checkpoint of another format is not read."""
 MAX_SLEEP_S: Final = 30.0
 """How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""

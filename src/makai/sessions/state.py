@@ -151,6 +151,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: ev.HarnessCapabilities = ev.HarnessCapabilities()
     agent: ev.AgentSession | None = None
     """The agent's own session, when it has one."""
+    agent_cost_usd: float = 0.0
+    """Of the runs in the agent's own session that are over."""
     agent_mode: str = ""
     cwd: str | None = None
     roots: tuple[str, ...] = ()
@@ -342,6 +344,17 @@ def _on_turn_ended(run: Run, event: ev.TurnEnded, logged: ev.Logged) -> Run:
     return _evolved(run, turn_open=False, turn_failed=failed, usage=run.usage + event.usage, resumes=resumes)
 
 
+def _on_agent_session(state: SessionState, event: ev.AgentSession, logged: ev.Logged) -> SessionState:
+    is_same = state.agent is not None and state.agent.agent_session_id == event.agent_session_id
+    cost = state.agent_cost_usd if is_same else 0.0
+    return _evolved(state, agent=event, agent_cost_usd=cost, agent_mode=event.mode or state.agent_mode)
+
+
+def _with_usage(state: SessionState, usage: Usage) -> SessionState:
+    cost = state.agent_cost_usd + (usage.cost_usd or 0.0)
+    return _evolved(state, usage=state.usage + usage, agent_cost_usd=cost)
+
+
 def _on_usage(state: SessionState, event: ev.UsageReported, logged: ev.Logged) -> SessionState:
     """Of a run without turns it is known only by this what it cost, should it not come to its end."""
     run, cost = state.run, event.total.cost_usd
@@ -387,14 +400,13 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
         model_ref=event.model_ref,
         capabilities=event.capabilities,
         agent=None,
+        agent_cost_usd=0.0,
         agent_mode="",
     ),
     ev.ModeChanged: lambda state, event, logged: _evolved(
         state, mode=event.mode, agent_mode=event.agent_mode or state.agent_mode
     ),
-    ev.AgentSession: lambda state, event, logged: _evolved(
-        state, agent=event, agent_mode=event.mode or state.agent_mode
-    ),
+    ev.AgentSession: _on_agent_session,
     ev.TermsChanged: lambda state, event, logged: _evolved(state, terms=event.terms),
     ev.SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
     ev.InputAccepted: _on_input,
@@ -402,8 +414,8 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.UserInput: _on_user_message,
     ev.HistoryMessage: _on_history,
     ev.RunStarted: _on_run_started,
-    ev.RunFinished: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage, restored=()),
-    ev.RunFailed: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),
+    ev.RunFinished: lambda state, event, logged: _evolved(_with_usage(state, event.usage), restored=()),
+    ev.RunFailed: lambda state, event, logged: _with_usage(state, event.usage),
     ev.ToolCalled: lambda state, event, logged: _evolved(state, call_ids=state.call_ids.with_text(event.call_id)),
     ev.ApprovalDecided: _on_granted,
     ev.UsageReported: _on_usage,

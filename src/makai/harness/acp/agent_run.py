@@ -17,7 +17,7 @@ import msgspec
 from makai.aio.cancellation import consume_exception, finish_cleanup
 from makai.core import session_events as ev
 from makai.core.confinement import SESSION_SANDBOX
-from makai.core.content import Text, words_of
+from makai.core.content import Text, title_words
 from makai.core.errors import Aborted, AgentFailed, InvalidRequest
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
@@ -493,4 +493,4 @@ def _chosen(options: tuple[client_calls.PermissionOption, ...], decided: ev.Appr
 
 def first_line(content: str | tuple[Any, ...]) -> str:
     """The beginning of a prompt, until the agent gives its session a better title."""
-    return one_line(words_of(content), MAX_TITLE_LENGTH)
+    return one_line(title_words(content), MAX_TITLE_LENGTH)

@@ -240,7 +240,7 @@ async def _open(port: RunPort, agent: DrivenAgent) -> Opened:
         message = f"{agent.spec.title} continues its own session."
         await port.emit(ev.Notice(level="info", code="agent_session_resumed", message=message))
         if agent.spec.protocol == "acp":  # an agent counts its whole session (makai's drivers count their processes)
-            agent.cost_usd = agent.cost_usd or session.usage.cost_usd or 0.0
+            agent.cost_usd = agent.cost_usd or session.agent_cost_usd
     for notice in _unkept(port, agent.spec, is_new=opened != "kept"):
         await port.emit(notice)
     mode = session.agent_mode

@@ -13,7 +13,7 @@ from makai.agent.host import CallerModels, InputModels, Models
 from makai.agent.loop import run_agent, run_compaction
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
-from makai.core.content import SessionPart, Text
+from makai.core.content import SessionPart, title_words
 from makai.core.errors import AuthRequired, InvalidRequest, ModelNotFound, ModelRetired
 from makai.core.lent_variables import CallerVariables
 from makai.core.messages import UserMessage
@@ -246,8 +246,7 @@ def _naming_the_process(settlement: Settlement, port: RunPort, start: base.RunSt
 def _title(placed: Sequence[PlacedMessage]) -> str:
     """The first line of the user's first message, until a better title is set."""
     for each in placed:
-        content = each.message.content if isinstance(each.message, UserMessage) else ""
-        text = content if isinstance(content, str) else next((p.text for p in content if isinstance(p, Text)), "")
-        if line := " ".join(text.split()):
+        content = each.said or (each.message.content if isinstance(each.message, UserMessage) else "")
+        if line := " ".join(title_words(content).split()):
             return line if len(line) <= MAX_TITLE_LENGTH else line[: MAX_TITLE_LENGTH - 1].rstrip() + "…"
     return ""

@@ -36,6 +36,26 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+async def test_what_another_agent_cost_is_no_part_of_the_agents_own_count(tmp_path: Path) -> None:
+    """The session cost 2 dollars with another agent, then half a dollar with this one, which counts from its start."""
+
+    def spend(usd: float) -> str:
+        cost = {"amount": usd, "currency": "USD"}
+        return f"update {json.dumps({'sessionUpdate': 'usage_update', 'used': 1, 'size': 2, 'cost': cost})}"
+
+    lab = AcpLab(tmp_path, offers={"loadSession": True})
+    async with lab.session() as (_, client):
+        await client.run(spend(2.0))
+        for harness in ("stub", HARNESS):
+            await client.do(cmd.SetHarness(now=0, harness=harness))
+        await client.run(spend(0.5))
+    async with lab.open() as sessions:
+        again = Desk(sessions, client.session_id, client.seen[-1].event_id)
+        await again.run(spend(0.75))
+        assert [event.usage for event in again.events(ev.RunFinished)] == [Usage(cost_usd=0.25)]
+        assert (await sessions.dispatch(GetState(client.session_id))).usage == Usage(cost_usd=2.75)
+
+
 @pytest.mark.req("ACP-CLIENT-002")
 @pytest.mark.parametrize("offers", [{"loadSession": True}, {"sessionCapabilities": {"resume": {}, "list": True}}])
 async def test_after_a_restart_the_session_is_found_again_and_nothing_is_logged_twice(

@@ -12,7 +12,7 @@ import pytest
 from support.acp_lab import AcpLab
 
 from makai.core import session_events as ev
-from makai.core.content import Text
+from makai.core.content import ResourceLink, Text
 from makai.core.errors import SessionRefused
 from makai.core.usage import Usage
 from makai.harness.acp import agent_run, driven_agent
@@ -171,6 +171,15 @@ async def test_a_permission_is_answered_by_the_kind_of_the_option_and_never_by_i
     assert [event.text for event in client.events(ev.AssistantText)] == [f"chose {chosen}"]
     assert [event.is_error for event in client.events(ev.ToolFinished)] == [chosen == "no"]
     assert len(client.events(ev.ToolStarted)) == (chosen != "no")
+
+
+async def test_the_title_of_a_session_is_what_the_person_wrote_and_not_the_file_before_it(tmp_path: Path) -> None:
+    lab = AcpLab(tmp_path)
+    async with lab.session() as (sessions, client):
+        said = (ResourceLink(uri="file:///work/app.py", name="app.py"), Text(text="say Hello"))
+        await client.do(cmd.Send(now=0, input_id="one", content=said))
+        await client.until_settled()
+        assert (await sessions.dispatch(GetState(client.session_id))).title == "say Hello"
 
 
 @pytest.mark.req("ACP-CLIENT-006")
