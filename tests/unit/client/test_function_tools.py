@@ -510,6 +510,25 @@ async def test_a_function_is_cancelled_with_its_run() -> None:
                 await running
 
 
+async def test_a_function_that_waits_for_something_cancelled_fails_and_the_run_continues() -> None:
+    async def look_up() -> None:
+        await asyncio.create_task(cancelled())
+
+    def read() -> None:
+        raise asyncio.CancelledError
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with ScriptedModel(call("look_up"), call("read"), "Sorry.") as model:
+        async with asyncio.timeout(30), model.connect() as client:
+            answer = await client.agent.run(model_ref=model.ref, messages="Look", tools=[look_up, read])
+
+    assert answer.text == "Sorry."
+    model.assert_tool_result("look_up", "RuntimeError: what it waited for was cancelled", is_error=True)
+    model.assert_tool_result("read", "RuntimeError: what it waited for was cancelled", is_error=True)
+
+
 async def test_functions_are_served_to_other_clients_and_ask_there_too() -> None:
     asked: list[str] = []
 
