@@ -510,6 +510,33 @@ async def test_a_function_is_cancelled_with_its_run() -> None:
                 await running
 
 
+@dataclass
+class Shipment:
+    number: int
+    weight: float
+    parts: list[int]
+
+
+async def test_numbers_and_keys_of_json_are_converted_as_its_schema_allows() -> None:
+    def order(count: int, stock: dict[int, str], wanted: Shipment, price: int | float) -> str:
+        return repr((count, stock, wanted, price))
+
+    given = {
+        "count": 2.0,
+        "stock": {"7": "screw"},
+        "wanted": {"number": 1e3, "weight": 2.0, "parts": [1.0, 2]},
+        "price": 2.0,
+    }
+    expected = "(2, {7: 'screw'}, Shipment(number=1000, weight=2.0, parts=[1, 2]), 2.0)"
+    assert (await run_tool(order, **given)).content == expected
+    wrong = await run_tool(order, **given | {"count": 2.5, "stock": {"seven": "screw"}})
+    assert (wrong.is_error, wrong.content) == (
+        True,
+        "The arguments do not fit order:\n- count: Expected `int`, got `float`\n"
+        "- stock: Expected `int`, got `str` - at `key` in `$`",
+    )
+
+
 async def test_a_function_that_waits_for_something_cancelled_fails_and_the_run_continues() -> None:
     async def look_up() -> None:
         await asyncio.create_task(cancelled())
