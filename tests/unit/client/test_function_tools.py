@@ -325,6 +325,14 @@ async def test_what_cannot_be_a_tool_is_refused_before_a_model_is_asked(function
             assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("tools", [weather, "weather", {"name": "weather"}, makai.AgentTool(name="weather")])
+async def test_one_tool_without_a_list_is_refused(tools: Any) -> None:
+    async with makai.connect(environ={}) as client:
+        for ask in (client.agent.stream, client.provider.stream):
+            with pytest.raises(makai.InvalidRequest, match=r"^tools is a list of tools, not one tool"):
+                ask(model_ref="scripted/scripted@echo", messages="Hi", tools=tools)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
