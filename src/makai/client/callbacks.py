@@ -129,6 +129,12 @@ async def called(function: Callable[..., Any], *arguments: Any, **named: Any) ->
         return await answer if inspect.isawaitable(answer) else answer
     except SystemExit as error:  # it would end the event loop, and with it the caller's program
         raise RuntimeError(f"it wanted to exit with {error.code!r}") from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Something that it waited for was cancelled. The run still waits for an answer.
+        raise RuntimeError("what it waited for was cancelled") from None
 
 
 def _in_thread(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:

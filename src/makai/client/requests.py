@@ -49,7 +49,7 @@ def request_of(
     return sdk.ProviderCompleteRequest(
         model_ref=given["model_ref"],
         messages=given["messages"],
-        tools=tuple(_definition_of(tool) for tool in given.get("tools", ())),
+        tools=tuple(_definition_of(tool) for tool in _listed(given.get("tools", ()))),
         options=shape_of(sdk.RunOptions, given.get("options") or sdk.RunOptions(), "options"),
     )
 
@@ -174,11 +174,18 @@ def _server_ids(given: Sequence[str]) -> tuple[str, ...]:
 def tools_of(tools: AgentTools | None) -> tuple[sdk.AgentTool, ...] | None:
     if tools is None:
         return None
-    found = tuple(_tool_of(tool) for tool in tools)
+    found = tuple(_tool_of(tool) for tool in _listed(tools))
     names = [tool.name for tool in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidRequest(f"tools: two have the name {', '.join(twice)}")
     return found
+
+
+def _listed(tools: Iterable[AnyTool]) -> Iterable[AnyTool]:
+    """`InvalidRequest` for one tool without a list: the parts of a text or a mapping would be taken for tools."""
+    if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
+        raise InvalidRequest("tools is a list of tools, not one tool", hint="Write tools=[…].")
+    return tools
 
 
 def session_id_of(session_id: str) -> str:

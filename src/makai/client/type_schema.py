@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
@@ -60,9 +61,35 @@ class TypeSchema:
         try:
             if self._adapter is not None:
                 return self._adapter.validate_python(value)
-            return msgspec.convert(value, self._kind, dec_hook=_extra_value)
+            return self._converted(value)
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(_pydantic_problem(error) or _short(error)) from None
+
+    def _converted(self, value: Any) -> Any:
+        """JSON has no other keys than texts, and 1.0 is an integer in JSON Schema, as some models write it."""
+        try:
+            return msgspec.convert(value, self._kind, dec_hook=_extra_value, str_keys=True)
+        except msgspec.ValidationError as error:
+            if (whole := _with_integers(value)) is value:
+                raise
+            with suppress(msgspec.ValidationError):
+                return msgspec.convert(whole, self._kind, dec_hook=_extra_value, str_keys=True)
+            raise error
+
+
+def _with_integers(value: Any) -> Any:
+    """The value with 1 for 1.0; the same object when there is no such number in it."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            changed: Any = {name: _with_integers(each) for name, each in value.items()}
+            return changed if any(changed[name] is not each for name, each in value.items()) else value
+        case list():
+            changed = [_with_integers(each) for each in value]
+            return changed if any(new is not old for new, old in zip(changed, value, strict=True)) else value
+        case _:
+            return value
 
 
 def uses_pydantic(kind: Any) -> bool:

@@ -325,6 +325,14 @@ async def test_what_cannot_be_a_tool_is_refused_before_a_model_is_asked(function
             assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("tools", [weather, "weather", {"name": "weather"}, makai.AgentTool(name="weather")])
+async def test_one_tool_without_a_list_is_refused(tools: Any) -> None:
+    async with makai.connect(environ={}) as client:
+        for ask in (client.agent.stream, client.provider.stream):
+            with pytest.raises(makai.InvalidRequest, match=r"^tools is a list of tools, not one tool"):
+                ask(model_ref="scripted/scripted@echo", messages="Hi", tools=tools)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -508,6 +516,52 @@ async def test_a_function_is_cancelled_with_its_run() -> None:
                 await ended.wait()
             with pytest.raises(asyncio.CancelledError):
                 await running
+
+
+@dataclass
+class Shipment:
+    number: int
+    weight: float
+    parts: list[int]
+
+
+async def test_numbers_and_keys_of_json_are_converted_as_its_schema_allows() -> None:
+    def order(count: int, stock: dict[int, str], wanted: Shipment, price: int | float) -> str:
+        return repr((count, stock, wanted, price))
+
+    given = {
+        "count": 2.0,
+        "stock": {"7": "screw"},
+        "wanted": {"number": 1e3, "weight": 2.0, "parts": [1.0, 2]},
+        "price": 2.0,
+    }
+    expected = "(2, {7: 'screw'}, Shipment(number=1000, weight=2.0, parts=[1, 2]), 2.0)"
+    assert (await run_tool(order, **given)).content == expected
+    wrong = await run_tool(order, **given | {"count": 2.5, "stock": {"seven": "screw"}})
+    assert (wrong.is_error, wrong.content) == (
+        True,
+        "The arguments do not fit order:\n- count: Expected `int`, got `float`\n"
+        "- stock: Expected `int`, got `str` - at `key` in `$`",
+    )
+
+
+async def test_a_function_that_waits_for_something_cancelled_fails_and_the_run_continues() -> None:
+    async def look_up() -> None:
+        await asyncio.create_task(cancelled())
+
+    def read() -> None:
+        raise asyncio.CancelledError
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with ScriptedModel(call("look_up"), call("read"), "Sorry.") as model:
+        async with asyncio.timeout(30), model.connect() as client:
+            answer = await client.agent.run(model_ref=model.ref, messages="Look", tools=[look_up, read])
+
+    assert answer.text == "Sorry."
+    model.assert_tool_result("look_up", "RuntimeError: what it waited for was cancelled", is_error=True)
+    model.assert_tool_result("read", "RuntimeError: what it waited for was cancelled", is_error=True)
 
 
 async def test_functions_are_served_to_other_clients_and_ask_there_too() -> None:

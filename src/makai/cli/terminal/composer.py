@@ -238,7 +238,8 @@ class Composer:
         typed = self._buffer.text.strip()
         if not typed:
             return None
-        text = self.expanded(typed)
+        # A terminal may send bytes that its locale has no character for; as UTF-8 they may be one.
+        text = self.expanded(typed).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         pictures = {shown: picture for shown, picture in self._pictures.items() if shown in text}
         draft = TypedMessage(text=text, pictures=pictures, was_queued=self.is_taken_back)
         self._buffer.history.append_string(text)

@@ -1,4 +1,4 @@
-"""The line of the chat, when a queued message is taken back into it."""
+"""The line of the chat: what is taken out of it, and a queued message that is taken back into it."""
 
 from __future__ import annotations
 
@@ -69,3 +69,15 @@ def test_what_was_typed_before_a_picker_opened_filters_it(
 def test_no_menu_opens_over_a_message_that_was_taken_back(composer: Composer) -> None:
     composer.take_back(TypedMessage(text="/model", was_queued=True))
     assert (composer.is_choosing, composer.enter()) == (False, False)
+
+
+def test_bytes_without_a_character_are_read_as_utf_8_or_marked(composer: Composer, buffer: Buffer) -> None:
+    typed = (
+        "漢字 caf\u00e9".encode().decode("ascii", "surrogateescape")
+        + " or caf"
+        + b"\xe9".decode("ascii", "surrogateescape")
+    )
+    buffer.insert_text(typed)
+
+    assert composer.take() == TypedMessage(text="漢字 café or caf\ufffd")
+    assert buffer.history.get_strings() == ["漢字 café or caf\ufffd"]
