@@ -402,7 +402,7 @@ async def test_the_title_of_a_session_is_what_the_person_wrote_and_not_the_file_
     client: AcpClient, place: Place
 ) -> None:
     session_id = await client.new_session(place.folder)
-    file = {"type": "resource", "resource": {"uri": "file:///work/app.py", "text": "import os"}}
+    file = {"type": "resource", "resource": {"uri": "file:///project/app.py", "text": "import os"}}
     prompt = [file, {"type": "text", "text": "Explain"}, file, {"type": "text", "text": "to me"}]
     await client.ask("session/prompt", {"sessionId": session_id, "prompt": prompt})
     assert (await place.sessions.dispatch(GetState(session_id))).title == "Explain app.py to me"

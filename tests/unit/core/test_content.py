@@ -6,8 +6,8 @@ import pytest
 
 from makai.core.content import Image, Resource, ResourceLink, SessionPart, Text, title_words
 
-FILE = Resource(uri="file:///work/src/app.py", text="import os\n" * 100)
-LINK = ResourceLink(uri="file:///work/b.py", name="b.py")
+FILE = Resource(uri="file:///project/src/app.py", text="import os\n" * 100)
+LINK = ResourceLink(uri="file:///project/b.py", name="b.py")
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ LINK = ResourceLink(uri="file:///work/b.py", name="b.py")
         ((Text(text="Explain this"), FILE), "Explain this"),
         ((Text(text="Compare"), LINK, Text(text="with"), FILE, Text(text="please")), "Compare b.py with app.py please"),
         ((Text(text=" "), FILE, LINK), "  app.py b.py"),
-        ((ResourceLink(uri="file:///work/docs/"),), "docs"),
+        ((ResourceLink(uri="file:///project/docs/"),), "docs"),
         ((Image(data="AAAA", mime_type="image/png"),), "[image]"),
     ],
 )

@@ -176,7 +176,7 @@ async def test_a_permission_is_answered_by_the_kind_of_the_option_and_never_by_i
 async def test_the_title_of_a_session_is_what_the_person_wrote_and_not_the_file_before_it(tmp_path: Path) -> None:
     lab = AcpLab(tmp_path)
     async with lab.session() as (sessions, client):
-        said = (ResourceLink(uri="file:///work/app.py", name="app.py"), Text(text="say Hello"))
+        said = (ResourceLink(uri="file:///project/app.py", name="app.py"), Text(text="say Hello"))
         await client.do(cmd.Send(now=0, input_id="one", content=said))
         await client.until_settled()
         assert (await sessions.dispatch(GetState(client.session_id))).title == "say Hello"
