@@ -9,6 +9,7 @@ agent is left afterwards.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -32,6 +33,8 @@ MAX_WORDS_LINES: Final = 12
 MAX_WORDS_LENGTH: Final = 2_000
 _EXIT_GRACE_S: Final = 1.0
 _TERM_GRACE_S: Final = 1.0
+_TAKEN_EXACTLY: Final = re.compile(rb'"method"\s*:\s*"(?:fs/write_text_file|terminal/create)"')
+"""What these name and write must not be mended: a file would hold, or be called, something else than was asked for."""
 _any = msgspec.json.Decoder()
 
 
@@ -129,7 +132,7 @@ class AgentLines:
         async for line in self._transport.lines(strict_json.MAX_BYTES):
             if isinstance(line, OversizedLine):
                 return f"sent a message of {line.size} bytes; at most {strict_json.MAX_BYTES} are read"
-            broken = await self._take(carried(line))
+            broken = await self._take(_mended(line))
             if broken or self._broken:
                 return broken or self._broken
             others = others + 1 if broken == "" else 0
@@ -150,6 +153,12 @@ class AgentLines:
                 except TransportError:
                     return  # its output ends as well, and says why
                 self._unwritten -= len(line)
+
+
+def _mended(line: bytes) -> bytes:
+    """The line with text that can be read, or as it is when its request is to be refused instead."""
+    readable = carried(line)
+    return line if readable is not line and readable != line and _TAKEN_EXACTLY.search(line) else readable
 
 
 class AgentConnection:

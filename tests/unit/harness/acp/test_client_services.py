@@ -71,6 +71,28 @@ async def test_what_a_person_approved_in_the_agents_question_is_not_asked_a_seco
         assert file.read_text() == "b\n"
 
 
+@pytest.mark.parametrize(
+    ("method", "odd"),
+    [
+        ("fs/write_text_file", {"content": "a\0b"}),
+        ("fs/write_text_file", {"name": "a\0b.txt", "content": "new"}),
+        ("terminal/create", {"command": "touch", "args": ["a\0b"]}),
+    ],
+    ids=["content", "name", "argument"],
+)
+async def test_what_cannot_be_written_or_run_exactly_is_refused_and_not_mended(
+    tmp_path: Path, method: str, odd: dict[str, Any]
+) -> None:
+    lab = AcpLab(tmp_path)
+    (lab.work / "a.txt").write_text("old")
+    before = sorted(lab.work.iterdir())
+    params = {"path": f"{lab.work}/{odd.pop('name', 'a.txt')}", **odd} if "fs/" in method else odd
+    async with lab.session(terms=TOOLS, mode="never_ask") as (_, client):
+        await client.run(call(method, **params))
+    assert client.events(ev.AssistantText)[-1].text.startswith("-32700 ")
+    assert (sorted(lab.work.iterdir()), (lab.work / "a.txt").read_text()) == (before, "old")
+
+
 @pytest.mark.req("ACP-CLIENT-009")
 async def test_commands_run_in_terminals_of_the_session_and_end_with_the_agent(tmp_path: Path) -> None:
     lab = AcpLab(tmp_path)

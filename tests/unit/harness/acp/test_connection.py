@@ -1,4 +1,5 @@
-"""The end of a connection to an agent: it is known at once, and what the agent had asked for is ended with it."""
+"""The connection to an agent: its end is known at once, what it had asked for is ended with it, and what it writes is
+written exactly or not at all."""
 
 from __future__ import annotations
 
@@ -76,3 +77,34 @@ async def test_the_end_of_an_agent_is_known_before_its_calls_have_ended_and_clos
         handler.may_end.set()
         await closing
     assert handler.has_ended
+
+
+class Writing(OneRequest):
+    """The transport of an agent that asks for this and waits for the answer."""
+
+    def __init__(self, line: bytes) -> None:
+        super().__init__()
+        self._line = line
+        self.written: list[bytes] = []
+
+    async def lines(self, max_bytes: int) -> AsyncIterator[bytes | OversizedLine]:
+        yield self._line
+        await self.asked.wait()
+
+    async def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self.asked.set()
+
+
+@pytest.mark.parametrize("method", [b"fs/write_text_file", b"terminal/create"])
+@pytest.mark.parametrize("text", [rb"a\u0000b", rb"a\ud800", b"a\xff"], ids=["NUL", "half a pair", "no UTF-8"])
+async def test_a_request_that_writes_or_runs_something_is_refused_when_its_text_would_have_to_be_mended(
+    method: bytes, text: bytes
+) -> None:
+    transport = Writing(b'{"jsonrpc":"2.0","id":7,"method":"%b","params":{"content":"%b"}}' % (method, text))
+    connection = AgentConnection("Agent", transport, SlowToEnd(transport), no_wait)
+    async with asyncio.timeout(3):
+        await connection.ended.wait()
+        await connection.close()
+    (answer,) = map(msgspec.json.decode, transport.written)
+    assert (answer["id"], answer["error"]["code"]) == (7, -32700)
