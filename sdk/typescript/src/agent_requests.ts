@@ -48,7 +48,7 @@ export function mayAct({ agent, tools, builtin_tools, tool_servers, options }: A
   return offered || agent !== undefined || options?.session_id != null;
 }
 
-/** What the model is told about the tools. */
+/** The tools as the model sees them. */
 export function toolsOf(tools: readonly AgentTool[] | undefined): ToolDefinition[] | undefined {
   return tools?.map(({ name, description, parameters_schema_json, permission, read_only }) => ({
     name,

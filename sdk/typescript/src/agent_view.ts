@@ -121,7 +121,7 @@ export class AgentView implements Attached {
     this.finish(false);
   }
 
-  /** Whether the caller is told about this event. */
+  /** Whether the caller receives this event. */
   protected isForUs(_type: string, _runId: unknown): boolean {
     return true;
   }

@@ -84,7 +84,7 @@ export class Callbacks {
   }
 }
 
-/** What a tool's function answered, as the model is told it. */
+/** A function's answer as the result that the model gets. */
 export function resultOf(answer: unknown): AgentToolResult {
   if (typeof answer === "string") return { content: answer };
   if (answer === undefined || answer === null) return { content: "" };

@@ -206,7 +206,7 @@ export interface ToolCallContext {
 }
 
 /** A tool that this client offers to the model and carries out itself. `execute` answers with text, an
- * `AgentToolResult`, or any other value, which is sent as JSON. What it throws is told to the model as an error. */
+ * `AgentToolResult`, or any other value, which is sent as JSON. The model gets what it throws as an error. */
 export interface AgentTool extends ToolDefinition {
   execute?: (args: Record<string, any>, context: ToolCallContext) => unknown;
   /** "ask": a person decides each call of an agent that no rule allows. Default: "allow". */
