@@ -121,7 +121,7 @@ async def test_output_and_errors_can_come_in_one_stream() -> None:
 
 @KINDS
 async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mark: str, supervised: bool) -> None:
-    script = f'bash -c "{STUBBORN.format(mark=mark)}" & echo ready; {STUBBORN.format(mark=mark)}'
+    script = f'trap "" TERM; bash -c "{STUBBORN.format(mark=mark)}" & echo ready; {STUBBORN.format(mark=mark)}'
     child = await ChildProcess.start(["/bin/bash", "-c", script], launcher=LAUNCHER if supervised else None)
     assert await anext(child.lines(100)) == b"ready"
     stops = [asyncio.create_task(child.stop(grace_s=0.1, term_grace_s=0.1)) for _ in range(2)]
@@ -133,7 +133,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mar
 
 @KINDS
 async def test_the_grace_of_all_children_ends_when_the_process_has_to_exit(mark: str, supervised: bool) -> None:
-    script = f"echo ready; {STUBBORN.format(mark=mark)}"
+    script = f"trap '' TERM; echo ready; {STUBBORN.format(mark=mark)}"
     child = await ChildProcess.start(["/bin/bash", "-c", script], launcher=LAUNCHER if supervised else None)
     assert await anext(child.lines(100)) == b"ready"
     stop = asyncio.create_task(child.stop(grace_s=3_600.0))
