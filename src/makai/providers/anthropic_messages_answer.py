@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json
+from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json, token_count
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -22,18 +22,6 @@ STOP_REASONS: Final[dict[str, StopReason]] = {
     "tool_use": "tool_use",
     "refusal": "refusal",
 }
-
-
-class _OutputDetails(msgspec.Struct):
-    thinking_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
 
 
 class _Block(msgspec.Struct):
@@ -51,7 +39,7 @@ class _Message(msgspec.Struct):
     type: str | None = None
     id: str | None = None
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     content: list[_Block] | None = None
 
 
@@ -79,7 +67,6 @@ class _Event(msgspec.Struct, gc=False):
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_block = msgspec.json.Decoder(_Block | None).decode
 _decode_message = msgspec.json.Decoder(_Message | None).decode
-_decode_usage = msgspec.json.Decoder(_Usage | None).decode
 _decode_any = msgspec.json.Decoder().decode
 _UNDECODABLE = (ValueError, RecursionError)
 """`msgspec.DecodeError` and `UnicodeDecodeError` are both `ValueError`."""
@@ -220,19 +207,17 @@ class MessagesDecoder(AnswerDecoder):
         if event.delta and event.delta.stop_reason:
             self._stop_reason = event.delta.stop_reason
         if event.usage:
-            self._count(_decode_usage(event.usage))
+            self._count(_decode_any(event.usage))
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: Any) -> None:
         """ "The token counts shown in the usage field of the message_delta event are cumulative." """
-        if usage is None:
-            return
-        before, details = self._parts.usage, usage.output_tokens_details
+        before = self._parts.usage
         self._parts.usage = Usage(
-            input=max(before.input, usage.input_tokens or 0),
-            output=max(before.output, usage.output_tokens or 0),
-            cache_read=max(before.cache_read, usage.cache_read_input_tokens or 0),
-            cache_write=max(before.cache_write, usage.cache_creation_input_tokens or 0),
-            reasoning=max(before.reasoning, (details and details.thinking_tokens) or 0),
+            input=max(before.input, token_count(usage, "input_tokens")),
+            output=max(before.output, token_count(usage, "output_tokens")),
+            cache_read=max(before.cache_read, token_count(usage, "cache_read_input_tokens")),
+            cache_write=max(before.cache_write, token_count(usage, "cache_creation_input_tokens")),
+            reasoning=max(before.reasoning, token_count(usage, "output_tokens_details", "thinking_tokens")),
         )
 
 

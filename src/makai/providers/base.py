@@ -78,6 +78,22 @@ def arguments_json(given: bytes | msgspec.Raw) -> str:
     return "" if written == "null" else written
 
 
+MAX_COUNT: Final = 2**53
+"""The largest whole number that every reader of JSON takes exactly."""
+
+
+def token_count(usage: Any, *names: str) -> int:
+    """The count under these names of a decoded `usage`. 0 where the vendor gives none, or what is no count: an answer
+    that is complete must not fail for its bill, and a negative count would pay a budget back."""
+    for name in names:
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(usage, str) and usage.isdecimal() and len(usage) < 20:
+        usage = int(usage)
+    if isinstance(usage, bool) or not isinstance(usage, int | float) or not 0 <= usage < MAX_COUNT:
+        return 0
+    return int(usage)
+
+
 class Decoder(Protocol):
     """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with. It may raise `MakaiError`
     on bytes that are not what the API promises; the caller turns that into the one terminal `error` event."""
@@ -114,7 +130,9 @@ class AnswerDecoder:
     def _end(self, said: str, known: Mapping[str, StopReason], response_id: str | None = None) -> None:
         """End the answer for the reason that the vendor gives. An unknown one is no `end_turn`: the answer may be
         incomplete, and what it is must not be guessed."""
-        if (reason := known.get(said)) is not None:
+        # Some gateways write "STOP" for "stop", and the reverse.
+        reason = known.get(said) or known.get(said.lower()) or known.get(said.upper())
+        if reason is not None:
             self._parts.done(reason, response_id=response_id)
             return
         error = ProviderError(

@@ -18,7 +18,7 @@ from makai.core.request import Context, StreamOptions, ToolChoice
 from makai.core.secret import Secret
 from makai.core.usage import Usage
 from makai.providers import preparation
-from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, json_post
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, json_post, token_count
 from makai.providers.failure import MAX_MESSAGE
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
@@ -297,20 +297,12 @@ class PromptFeedback(_Wire, frozen=True):
     block_reason: str | None = None
 
 
-class UsageMetadata(_Wire, frozen=True):
-    prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-
-
 class GeminiChunk(_Wire, frozen=True):
     """One event of a stream, or a whole answer: they have the same shape."""
 
     candidates: list[Candidate] | None = None
     prompt_feedback: PromptFeedback | None = None
-    usage_metadata: UsageMetadata | None = None
+    usage_metadata: Any = None
     response_id: str | None = None
     error: Any = None
 
@@ -423,13 +415,13 @@ class GoogleDecoder(AnswerDecoder):
         )
 
 
-def _usage(counts: UsageMetadata) -> Usage:
-    cached = counts.cached_content_token_count or 0
-    thoughts = counts.thoughts_token_count or 0
-    prompt = (counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0)
+def _usage(counts: Any) -> Usage:
+    cached = token_count(counts, "cachedContentTokenCount")
+    thoughts = token_count(counts, "thoughtsTokenCount")
+    prompt = token_count(counts, "promptTokenCount") + token_count(counts, "toolUsePromptTokenCount")
     return Usage(
         input=max(0, prompt - cached),
-        output=(counts.candidates_token_count or 0) + thoughts,
+        output=token_count(counts, "candidatesTokenCount") + thoughts,
         cache_read=cached,
         reasoning=thoughts,
     )

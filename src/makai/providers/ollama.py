@@ -12,7 +12,7 @@ from makai.core.messages import AssistantMessage, Message, StopReason, SystemMes
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
 from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
+from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post, token_count
 from makai.providers.parts import Parts
 from makai.providers.preparation import (
     arguments_object,
@@ -165,9 +165,9 @@ class _Line(_Wire, frozen=True):
     message: _Message | None = None
     done: bool | None = None
     done_reason: str | None = None
-    prompt_eval_count: int | None = None
-    prompt_eval_cached_count: int | None = None
-    eval_count: int | None = None
+    prompt_eval_count: Any = None
+    prompt_eval_cached_count: Any = None
+    eval_count: Any = None
     error: Any = None
 
 
@@ -254,5 +254,6 @@ def _is_json(line: bytes) -> bool:
 
 
 def _usage(line: _Line) -> Usage:
-    cached = line.prompt_eval_cached_count or 0
-    return Usage(input=max(0, (line.prompt_eval_count or 0) - cached), output=line.eval_count or 0, cache_read=cached)
+    cached = token_count(line.prompt_eval_cached_count)
+    prompt = token_count(line.prompt_eval_count)
+    return Usage(input=max(0, prompt - cached), output=token_count(line.eval_count), cache_read=cached)

@@ -15,8 +15,7 @@ from makai.core.messages import AssistantMessage, Message, StopReason, SystemMes
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
-from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
-from makai.providers.openai_responses_answer import InputDetails, OutputDetails
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post, token_count
 from makai.providers.parts import Parts, arguments_error
 from makai.providers.preparation import (
     arguments_text,
@@ -281,23 +280,11 @@ class _Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: InputDetails | None = None
-    completion_tokens_details: OutputDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-
-
-class _Groq(msgspec.Struct, gc=False):
-    usage: _Usage | None = None
-
-
 class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     id: str | None = None
-    x_groq: _Groq | None = None
+    x_groq: Any = None
     error: Any = None
 
 
@@ -364,8 +351,8 @@ class ChatDecoder(AnswerDecoder):
                 self._finish = choice.finish_reason
         if chunk.usage is not None:
             parts.usage = _usage(chunk.usage)
-        elif chunk.x_groq is not None and chunk.x_groq.usage is not None:
-            parts.usage = _usage(chunk.x_groq.usage)
+        elif isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage") is not None:
+            parts.usage = _usage(chunk.x_groq["usage"])
         if self._response_id is None:
             self._response_id = chunk.id
         if chunk.error:
@@ -439,14 +426,13 @@ def _text_of(piece: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _usage(usage: _Usage) -> Usage:
+def _usage(usage: Any) -> Usage:
     """OpenAI counts cached tokens inside the prompt and reasoning inside the completion."""
-    details = usage.prompt_tokens_details
-    cached = (details.cached_tokens if details else None) or usage.prompt_cache_hit_tokens or 0
-    completion_details = usage.completion_tokens_details
+    cached = token_count(usage, "prompt_tokens_details", "cached_tokens")
+    cached = cached or token_count(usage, "prompt_cache_hit_tokens")
     return Usage(
-        input=max(0, (usage.prompt_tokens or 0) - cached),
-        output=usage.completion_tokens or 0,
+        input=max(0, token_count(usage, "prompt_tokens") - cached),
+        output=token_count(usage, "completion_tokens"),
         cache_read=cached,
-        reasoning=(completion_details.reasoning_tokens if completion_details else None) or 0,
+        reasoning=token_count(usage, "completion_tokens_details", "reasoning_tokens"),
     )

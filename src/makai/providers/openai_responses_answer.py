@@ -11,7 +11,7 @@ import msgspec
 
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json
+from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json, token_count
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -52,22 +52,6 @@ class _ItemHead(msgspec.Struct, gc=False):
     id: str | None = None
 
 
-class InputDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class OutputDetails(msgspec.Struct, gc=False):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: InputDetails | None = None
-    output_tokens_details: OutputDetails | None = None
-
-
 class _Incomplete(msgspec.Struct, gc=False):
     reason: str | None = None
 
@@ -76,7 +60,7 @@ class _Response(msgspec.Struct, gc=False):
     id: str | None = None
     status: str | None = None
     output: list[msgspec.Raw] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     incomplete_details: _Incomplete | None = None
     error: Any = None
 
@@ -410,15 +394,14 @@ def replayed_reasoning(signature: str | None) -> ReplayedReasoning | None:
         return None
 
 
-def _usage(usage: _Usage) -> Usage:
+def _usage(usage: Any) -> Usage:
     """OpenAI counts cached tokens inside the input and reasoning inside the output."""
-    details = usage.input_tokens_details or InputDetails()
-    read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-    reasoning = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else None
+    read = token_count(usage, "input_tokens_details", "cached_tokens")
+    written = token_count(usage, "input_tokens_details", "cache_write_tokens")
     return Usage(
-        input=max(0, (usage.input_tokens or 0) - read - written),
-        output=usage.output_tokens or 0,
+        input=max(0, token_count(usage, "input_tokens") - read - written),
+        output=token_count(usage, "output_tokens"),
         cache_read=read,
         cache_write=written,
-        reasoning=reasoning or 0,
+        reasoning=token_count(usage, "output_tokens_details", "reasoning_tokens"),
     )

@@ -11,6 +11,7 @@ from support.streams import ask, assert_lawful, decode, decode_whole, done, fail
 
 from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.stream_events import StreamEvent
+from makai.core.usage import Usage
 from makai.providers.registry import builtin_api
 
 ANTHROPIC, RESPONSES, OLLAMA = "anthropic-messages", "openai-responses", "ollama"
@@ -35,6 +36,21 @@ def content(api_id: str, *events: object) -> tuple[AssistantPart, ...]:
 
 def chat(text: str, reason: str | None = None) -> dict[str, object]:
     return {"choices": [{"delta": {"content": text}, "finish_reason": reason}]}
+
+
+def _with_usage(api_id: str, end: dict[str, object], usage: object) -> dict[str, object]:
+    """The end of an answer with this object of counts."""
+    if api_id == RESPONSES:
+        return {**end, "response": {"status": "completed", "usage": usage}}
+    return {**end, "usageMetadata" if api_id == GOOGLE else "usage": usage}
+
+
+def _counted(api_id: str, end: dict[str, object], count: object) -> dict[str, object]:
+    """The end of an answer that counts so many tokens of output."""
+    if api_id == OLLAMA:
+        return {**end, "eval_count": count}
+    names = {CHAT: "completion_tokens", GOOGLE: "candidatesTokenCount"}
+    return _with_usage(api_id, end, {names.get(api_id, "output_tokens"): count})
 
 
 def candidate(text: str, reason: str | None = None) -> dict[str, object]:
@@ -210,3 +226,52 @@ def test_responses_texts_that_come_whole_stay_in_their_pieces() -> None:
         Text(text="a"),
         Text(text="b"),
     )
+
+
+@pytest.mark.parametrize(
+    ("counted", "count"),
+    [
+        (7, 7),
+        (7.0, 7),
+        ("7", 7),
+        (-7, 0),
+        (None, 0),
+        (True, 0),
+        ("many", 0),
+        ([7], 0),
+        ({}, 0),
+        (1e300, 0),
+        (10**40, 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE, OLLAMA, CHAT])
+def test_an_answer_is_complete_whatever_its_counts_are(api_id: str, counted: object, count: int) -> None:
+    said, end = _said(api_id)
+    answer = done(streamed(api_id, said, _counted(api_id, end, counted)))
+
+    assert (answer.content, answer.usage) == ((Text(text="a"),), Usage(output=count))
+
+
+@pytest.mark.parametrize("usage", ["", [], 7, {"prompt_tokens_details": [], "output_tokens_details": "none"}], ids=str)
+@pytest.mark.parametrize("api_id", [ANTHROPIC, RESPONSES, GOOGLE, CHAT])
+def test_an_answer_is_complete_whatever_shape_its_usage_has(api_id: str, usage: object) -> None:
+    said, end = _said(api_id)
+    answer = done(streamed(api_id, said, _with_usage(api_id, end, usage)))
+
+    assert (answer.content, answer.usage) == ((Text(text="a"),), Usage())
+
+
+@pytest.mark.parametrize(
+    ("api_id", "reason"), [(CHAT, "STOP"), (CHAT, "Stop"), (GOOGLE, "stop"), (OLLAMA, "STOP"), (ANTHROPIC, "END_TURN")]
+)
+def test_a_finish_reason_may_be_in_other_letters(api_id: str, reason: str) -> None:
+    said, _ = _said(api_id)
+    ends: dict[str, object] = {
+        CHAT: chat("", reason),
+        GOOGLE: candidate("", reason),
+        OLLAMA: {"done": True, "done_reason": reason},
+        ANTHROPIC: {"type": "message_delta", "delta": {"stop_reason": reason}},
+    }
+
+    assert done(streamed(api_id, said, ends[api_id])).stop_reason == "end_turn"

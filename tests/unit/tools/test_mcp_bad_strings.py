@@ -46,11 +46,14 @@ RESULTS: dict[bytes, bytes] = {
 
 
 def answer_to(request: dict[str, Any], results: dict[bytes, bytes]) -> bytes:
-    """The fixed result of a method; a call that names `levels` gets JSON that is nested so deeply."""
+    """The fixed result of a method; a call that names `levels` gets JSON that is nested so deeply, one with `error` that
+    JSON as its error."""
     levels = request.get("params", {}).get("arguments", {}).get("levels", 0)
     deep = b'{"content":[],"structuredContent":%b1%b}' % (b'{"a":' * levels, b"}" * levels)
     result = deep if levels else results[request["method"].encode()]
-    return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request["id"], result)
+    error = request.get("params", {}).get("arguments", {}).get("error")
+    answer = b'"result":' + result if error is None else b'"error":' + error.encode()
+    return b'{"jsonrpc":"2.0","id":%d,%b}' % (request["id"], answer)
 
 
 PROGRAM = f"""
@@ -159,6 +162,16 @@ async def test_an_answer_that_is_nested_too_deeply_is_one_failed_call(tmp_path: 
             assert outcome.is_error or text_of(outcome) == nested
             assert outcome.is_error == (levels > 129), text_of(outcome)
             assert text_of(await say.run({}, Silent())).startswith(SEEN)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_words_of_an_error_reach_the_model_whatever_its_shape(tmp_path: Path, transport: str) -> None:
+    async with managed(tmp_path, transport) as manager:
+        say = next(tool for tool in manager.tools() if tool.listing.name == "say")
+        for error in ('"no such row"', '{"message":"no such row"}', '{"code":"E7","message":"no such row"}'):
+            outcome = await say.run({"error": error}, Silent())
+            assert (outcome.is_error, "no such row" in text_of(outcome)) == (True, True), text_of(outcome)
+        assert text_of(await say.run({}, Silent())).startswith(SEEN)
 
 
 OBJECT = '{"type":"object","properties":{}}'

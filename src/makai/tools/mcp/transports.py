@@ -223,8 +223,19 @@ def _unreadable(document: bytes, error: ValidationError) -> SessionMessage | Non
     if members.get("jsonrpc") != "2.0" or "method" in members or type(number) is not int:
         return None
     why = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
-    data = types.ErrorData(code=types.PARSE_ERROR, message=f"Its answer cannot be read: {why}.")
+    said = _words_of(document) or f"Its answer cannot be read: {why}."
+    data = types.ErrorData(code=types.PARSE_ERROR, message=said)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=number, error=data))
+
+
+def _words_of(document: bytes) -> str:
+    """What an error says that is not of JSON-RPC's shape: some servers send its text, or leave out the code."""
+    try:
+        error = msgspec.json.decode(document)["error"]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        return ""
+    words = error.get("message") if isinstance(error, dict) else error
+    return words if isinstance(words, str) else ""
 
 
 def _too_long(line: OversizedLine) -> SessionMessage | None:
@@ -375,9 +386,9 @@ class _Watched(ObjectReceiveStream[_Inbound]):
             self._life.over(self._life.refused or "It closed the connection.")
             raise
         if isinstance(received, ValidationError):
-            document = received.errors(include_url=False, include_context=False)[0]["input"]
-            text = document if isinstance(document, str) else ""
-            return _unreadable(text.encode(), received) or received
+            document = received.errors(include_url=False, include_context=False)[0]["input"]  # its text, or parsed
+            data = document.encode() if isinstance(document, str) else msgspec.json.encode(document)
+            return _unreadable(data, received) or received
         if isinstance(received, SessionMessage):
             mend(received.message)
         return received
