@@ -70,7 +70,8 @@ class SessionRequests:
         server, caller = connection.server, connection.caller
         self._connection = connection
         self._server = server
-        self._open_sessions = server.sessions if caller is LOCAL else scoped(server.sessions, caller)
+        is_local = caller is LOCAL
+        self._open_sessions = server.sessions if is_local else scoped(server.sessions, caller, server.settings)
         self._open: dict[str, AcpSession] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while a session is opened, closed or deleted: the requests behind it about that session wait."""

@@ -226,7 +226,7 @@ class _Connection:
         from makai.server.scopes import scoped
 
         assert self._server.sessions is not None, "the protocol refuses agents where there are no sessions"
-        return scoped(self._server.sessions, self._caller)
+        return scoped(self._server.sessions, self._caller, self._server.settings)
 
     async def _stream(self, command: cmd.OpenStream) -> None:
         """Run one model request. Whatever happens, the client hears of exactly one end."""

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,11 +22,15 @@ from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.makai import agent_payloads as agent
 from makai.protocols.makai import auth
 from makai.protocols.makai import commands as makai
+from makai.server.session_source import default_settings
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.service import Follower, Sessions, ToolRegistration
 from makai.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from makai.server.session_source import SettingsOf
 
 REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.CreateSession: "prompt",
@@ -236,11 +240,11 @@ def forbidden(caller: Caller, needed: TokenScope, what: str) -> Forbidden:
     )
 
 
-def scoped(sessions: OpenSessions, caller: Caller) -> OpenSessions:
-    """The sessions of a server, as this caller may use them."""
+def scoped(sessions: OpenSessions, caller: Caller, settings: SettingsOf = default_settings) -> OpenSessions:
+    """The sessions of a server, as this caller may use them. `settings` for a face whose callers name terms."""
 
     async def get() -> Sessions:
-        return ScopedSessions(await sessions(), caller)
+        return ScopedSessions(await sessions(), caller, settings)
 
     return get
 
@@ -248,9 +252,10 @@ def scoped(sessions: OpenSessions, caller: Caller) -> OpenSessions:
 class ScopedSessions:
     """`service.Sessions` for one caller. Every face with tokens gets its sessions through this class."""
 
-    def __init__(self, sessions: Sessions, caller: Caller) -> None:
+    def __init__(self, sessions: Sessions, caller: Caller, settings: SettingsOf = default_settings) -> None:
         self._sessions = sessions
         self._caller = caller
+        self._settings = settings
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         caller = self._caller
@@ -332,12 +337,16 @@ class ScopedSessions:
             case req.CreateSession():
                 wide = widening(request)
                 terms = self._with_own_servers(request.terms)
-                request = await self._in_allowed_folders(msgspec.structs.replace(request, terms=terms))
+                created = await self._in_allowed_folders(msgspec.structs.replace(request, terms=terms))
+                wide += await self._beyond_settings(terms, created.cwd)
+                request = created
             case req.ForkSession(origin=origin):
                 state = await self._sessions.dispatch(req.GetState(origin))
                 wide = widening(request) or _widening_of_fork(request, state)
                 terms = self._with_own_servers(request.terms or state.terms)
-                request = await self._in_allowed_folders(msgspec.structs.replace(request, terms=terms))
+                fork = await self._in_allowed_folders(msgspec.structs.replace(request, terms=terms))
+                wide += await self._beyond_settings(terms, fork.cwd or state.cwd)
+                request = fork
             case req.RunCommand(session_id=session_id, command=cmd.SetTerms(terms=terms) as command):
                 state = await self._sessions.dispatch(req.GetState(session_id))
                 before = {f"terms.{name}" for name in widening(state.terms) if _same(name, state.terms, terms)}
@@ -361,6 +370,13 @@ class ScopedSessions:
         if wide:
             raise forbidden(self._caller, "approve", f"{_name(request)} with this {', '.join(wide)}")
         return request
+
+    async def _beyond_settings(self, terms: SessionTerms, folder: str | None) -> list[str]:
+        """Whether a new session could write where the person who serves said that sessions only read."""
+        if not terms.builtin_tools or terms.sandbox == "read-only":
+            return []
+        settings = await self._settings(folder, self._caller)
+        return ["terms.sandbox"] if settings.sandbox == "read-only" else []
 
     def _with_own_servers(self, terms: SessionTerms, before: SessionTerms | None = None) -> SessionTerms:
         """The terms with no tool servers but those that this caller registers, or that the session had already."""

@@ -91,7 +91,7 @@ class SessionRoutes:
             app.router.add_route(method, path, answering(handler))
 
     async def _open(self, request: web.Request) -> Sessions:
-        return ScopedSessions(await self._sessions(), caller_of(request))
+        return ScopedSessions(await self._sessions(), caller_of(request), self._settings)
 
     async def _session(self, request: web.Request) -> tuple[Sessions, str]:
         """The sessions, and the id of the one that the address names."""

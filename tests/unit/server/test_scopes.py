@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from makai.core.content import Text
 from makai.core.errors import Forbidden, InvalidRequest
 from makai.core.request import ToolDefinition
 from makai.core.session_events import InputWithdrawn, McpServer, RunTerms, SessionTerms, ToolFinished
+from makai.core.settings import Settings
 from makai.harness.base import Report, ToolAnswer, ToolRequest, ToolServerOffer
 from makai.protocols.makai.agent_payloads import AgentRequest
 from makai.protocols.makai.commands import AskSession, Command
@@ -178,6 +180,27 @@ async def test_a_prompt_token_lifts_no_limit_that_a_person_gave_a_session(
             await scopes.ScopedSessions(sessions, caller("prompt")).dispatch(req.RunCommand(session_id, command))
         assert error.value.message.endswith(f" with this {refused} needs approve.")
         await scopes.ScopedSessions(sessions, caller("approve")).dispatch(req.RunCommand(session_id, command))
+
+
+async def test_a_prompt_token_creates_no_session_that_writes_where_the_settings_say_read_only(tmp_path: Path) -> None:
+    async def reading(folder: str | None, caller: Caller) -> Settings:
+        return Settings(sandbox="read-only")
+
+    writing = SessionTerms(builtin_tools=True, sandbox="workspace-write")
+    created = req.CreateSession(model_ref="scripted/scripted@echo", cwd=os.getcwd(), terms=writing)
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        prompting = scopes.ScopedSessions(sessions, caller("prompt"), reading)
+        origin = await scopes.ScopedSessions(sessions, caller("approve"), reading).dispatch(created)
+        for refused in (created, req.ForkSession(origin=origin), req.ForkSession(origin=origin, terms=writing)):
+            with pytest.raises(Forbidden, match=r"with this terms\.sandbox needs approve"):
+                await prompting.dispatch(refused)
+        narrow = msgspec.structs.replace(writing, sandbox="read-only")
+        for allowed in (
+            msgspec.structs.replace(created, terms=narrow),
+            msgspec.structs.replace(created, terms=SessionTerms()),  # without the tools that the sandbox is about
+            req.ForkSession(origin=origin, terms=narrow),
+        ):
+            assert await prompting.dispatch(allowed)
 
 
 async def test_a_prompt_token_may_make_the_limits_of_a_session_narrower(tmp_path: Path) -> None:

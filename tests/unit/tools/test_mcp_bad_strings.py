@@ -46,8 +46,8 @@ RESULTS: dict[bytes, bytes] = {
 
 
 def answer_to(request: dict[str, Any], results: dict[bytes, bytes]) -> bytes:
-    """The fixed result of a method; a call that names `levels` gets JSON that is nested so deeply, one with `error` that
-    JSON as its error."""
+    """The fixed result of a method; a call that names `levels` gets JSON that is nested so deeply, and one
+    that names `error` this JSON as its error."""
     levels = request.get("params", {}).get("arguments", {}).get("levels", 0)
     deep = b'{"content":[],"structuredContent":%b1%b}' % (b'{"a":' * levels, b"}" * levels)
     result = deep if levels else results[request["method"].encode()]
