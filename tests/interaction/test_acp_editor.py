@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -89,6 +90,33 @@ async def test_an_error_of_the_editor_fails_the_call_and_nothing_else(tmp_path: 
         await client.say({"id": request["id"], "error": {"code": -32603, "message": "the buffer is gone"}})
         assert await prompt == {"stopReason": "end_turn"}
         assert client.updates(session_id, "tool_call_update")[-1]["status"] == "failed"
+
+
+@pytest.mark.req("ACP-FS-004")
+@pytest.mark.parametrize(
+    ("call", "method"),
+    [
+        ('read {"path": "a.txt"}', "fs/read_text_file"),
+        ('write {"path": "b.txt", "content": "B"}', "fs/write_text_file"),
+    ],
+    ids=["read", "write"],
+)
+async def test_a_prompt_is_cancelled_while_the_editor_owes_a_file(tmp_path: Path, call: str, method: str) -> None:
+    async with editor(tmp_path, f"tool: {call}\n---\nsay: Never.\n", EVERYTHING) as (place, client):
+        (place.folder / "a.txt").write_text("saved\n")
+        client.answers["fs/read_text_file"] = lambda params: {"content": "unsaved"}
+        client.answers["fs/write_text_file"] = lambda params: {}
+        del client.answers[method]
+        session_id = await client.new_session(place.folder)
+        prompt = client.prompt(session_id, "go")
+        request = await client.until_asked(method)
+        async with asyncio.timeout(1):
+            await client.say({"method": "session/cancel", "params": {"sessionId": session_id}})
+            assert await prompt == {"stopReason": "cancelled"}
+        await client.say({"id": request["id"], "result": {"content": "late"}})  # too late, and no harm
+        assert client.updates(session_id, "tool_call_update")[-1]["status"] == "failed"
+        assert not (place.folder / "b.txt").exists()
+        assert await client.run(session_id, "again") == "end_turn"
 
 
 @pytest.mark.req("ACP-TERM-001", "ACP-TERM-008", "ACP-TERM-009")
