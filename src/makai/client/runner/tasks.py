@@ -74,6 +74,10 @@ def _check(path: Path, tasks: Sequence[RunTask]) -> None:
     names = [task.name for task in tasks]
     problems = [f"{task.name} has no prompt" for task in tasks if not task.prompt.strip()]
     problems += [f"the name {name} occurs {names.count(name)} times" for name in names if names.count(name) > 1]
+    branches = [task.branch for task in tasks if task.branch]
+    problems += [
+        f"{branches.count(name)} tasks name the branch {name}" for name in branches if branches.count(name) > 1
+    ]
     problems += [
         f"max-usd and max-turns of {task.name} must be greater than zero"
         for task in tasks

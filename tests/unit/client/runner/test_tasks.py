@@ -45,6 +45,7 @@ def test_settings_of_the_file_hold_for_tasks_that_leave_them_out(tmp_path: Path)
         ("[[task]]\nprompt='x'\nprice=1", "price"),
         ("[[task]]\nname='a'", "a has no prompt"),
         ("[[task]]\nname='a'\nprompt='x'\n[[task]]\nname='a'\nprompt='y'", "the name a occurs 2 times"),
+        ("[[task]]\nprompt='x'\nbranch='b'\n[[task]]\nprompt='y'\nbranch='b'", "2 tasks name the branch b"),
         ("[[task]]\nprompt='x'\nmax-usd=0", "greater than zero"),
         ("[[task]]\nprompt='x'\nmax-usd=nan", "greater than zero"),
         ("[[task]]\nprompt='x'\nmax-turns=-1", "greater than zero"),
