@@ -189,6 +189,9 @@ def test_what_only_mentions_a_denied_command_is_not_refused() -> None:
         *("cat > a <<'E'\nrm x\nE", "git log --grep push", "echo 'a; rm x'", "git stash push"),
         *("npm run rm-all", "xargs -n 1 grep rm", "echo { rm }", "git add -u rm", "tar -xzf a.tgz -C rm"),
         "npm run build -- rm",
+        *("git config user.name rm", "git config --get core.pager", "git config core.pager less", "git config -l"),
+        *("tar cf rm.tar rm", "tar cIf zstd a.tar rm", "tar cfI a.tar zstd rm", "tar xf a.tar rm"),
+        *("socat - TCP:rm:80", "mysql -u rm db", "mysql -e 'select rm from t'", "perl -pe 's{rm x}{y}' f"),
     ]
 
     assert [text for text in mentions if decide(text, ALLOW, DENY) == "deny"] == []
