@@ -197,6 +197,20 @@ def test_what_only_mentions_a_denied_command_is_not_refused() -> None:
     assert [text for text in mentions if decide(text, ALLOW, DENY) == "deny"] == []
 
 
+def test_a_quoted_message_of_git_is_not_a_subscript_but_what_may_reach_arithmetic_is() -> None:
+    message = "git commit -m 'fix a[$(rm x)]'"
+    texts = {
+        **dict.fromkeys([message, "git commit -m 'fix a[`rm x`]'", f"cd y && git add -A && {message}"], "ask"),
+        **dict.fromkeys(
+            [f"{message}; let _", f'{message}; echo "$((_))"', f'git() {{ test -v "$3"; }}; {message}'], "deny"
+        ),
+        **dict.fromkeys(['git commit -m "fix a[$(rm x)]"', "git submodule foreach test -v 'a[$(rm x)]'"], "deny"),
+        **dict.fromkeys(["git rebase -x \"test -v 'a[\\$(rm x)]'\" y", f'bash -c "{message}"'], "deny"),
+    }
+
+    assert {text: decide(text, ALLOW, DENY) for text in texts} == texts
+
+
 @pytest.mark.parametrize("rule", ["", " ", ":* ", "g*t", "git *", "ls:*:*", "* ls"])
 def test_a_rule_that_cannot_be_meant_is_refused_by_name(rule: str) -> None:
     if rule.strip() == ":*":

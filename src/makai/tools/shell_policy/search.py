@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from makai.tools.shell_policy import programs
-from makai.tools.shell_policy.syntax import parse, source
+from makai.tools.shell_policy.syntax import parse, plain_commands, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -52,6 +52,8 @@ _COMMAND_FOR_GIT: Final = re.compile(r"!|ext::")
 """How an alias and an address begin that are a command."""
 _COMMAND_FOR_SOCAT: Final = re.compile(r"(?:^|!!)(?:exec|system|shell):", re.IGNORECASE)
 _END_FOR_SOCAT: Final = re.compile(r",|!!")
+_GIT_READS_TEXT: Final = frozenset({"add", "commit", "diff", "log", "status", "tag"})
+"""Subcommands that give none of their operands to a shell."""
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
 
@@ -104,8 +106,10 @@ class _Search:
         self._program_texts: dict[str, None] = {}
         self._functions: set[str] = set()
         self._complete = True
+        self._text_for_git: str | None = None
 
     def run(self, text: str) -> FoundCommands:
+        self._text_for_git = text if _SUBSTITUTION.search(text) and _is_for_git_alone(text) else None
         self.add_text(text)
         while self._texts or self._waiting:
             if self._waiting:
@@ -158,6 +162,8 @@ class _Search:
                 for part in (*_SEPARATORS.split(reading), *_SEPARATORS_BUT_BRACES.split(reading)):
                     self._add_words(part.split())
         places = list(_places(root))
+        if text == self._text_for_git:  # its commands get their quoted words unread
+            places = [place for place in places if place.node.type not in ("raw_string", "string")]
         self._functions.update(
             source(place.node.named_children[0])
             for place in places
@@ -292,6 +298,14 @@ class _Search:
             self.add_text(text[found.end() :] if (found := _COMMAND_KEY.match(text)) else text)
             for inner in () if value else programs.inner_commands(words[index:], 0):
                 self._add_program(inner)
+
+
+def _is_for_git_alone(text: str) -> bool:
+    """Whether no quoted text in it can reach the arithmetic of a shell, neither as an argument nor by `$_`."""
+    commands = [[word.source for word in words] for words in plain_commands(text) or ()]
+    return bool(commands) and all(
+        words[0] == "cd" or (words[0] == "git" and not _GIT_READS_TEXT.isdisjoint(words[1:2])) for words in commands
+    )
 
 
 def _places(root: Node) -> Iterator[_Place]:
