@@ -57,6 +57,7 @@ TOO_LARGE = ["ls" + " " * 5000 + "x", "echo " + "a" * 100_000, "ls;" * 60, "ls" 
 TOO_LARGE += ["(" * 3000, "`" * 3001]
 LARGE_WITH_DENIED = [f"{'ls && ' * 60}rm x", f"{'ls; ' * 50_000}rm x", f"{'env ' * 2000}rm x", f"ls{' ' * 5000}; rm x"]
 LARGE_WITH_DENIED += [f"echo {'a' * 200_000}; curl x", f"{'timeout 1 ' * 3000}rm x", "$(" * 3000 + "rm x" + ")" * 3000]
+LARGE_WITH_DENIED += [f"fd {'-x ls ' * 100}rm x"]
 
 UNCOVERABLE = [
     *("env", "xargs", "timeout", "timeout 5", "sudo", "nohup", "sh", "bash", "eval", "exec", "command"),
@@ -292,7 +293,7 @@ def test_bash_runs_what_was_allowed_and_nothing_else(tmp_path: Path, record_meas
 
 def test_hostile_size_does_not_take_long() -> None:
     nested = ["$(" * 2_000 + ")" * 2_000, "env " * 20_000, "echo `" * 2_001, "{a,b}" * 2_000]
-    nested += ["timeout 1 " * 3_000 + "ls"]
+    nested += ["timeout 1 " * 3_000 + "ls", "fd " + "-x " * 32_000, f"tar {'I' * 32_000}{' x' * 32_000}"]
     began = time.process_time()
     decisions = [decide(text, ["*"], DENY) for text in nested]
 

@@ -285,10 +285,13 @@ class _Search:
                 self.add_text(word.partition("=")[2] if word.startswith("--") else word.removeprefix("-S"))
 
     def _look_after_options(self, words: Sequence[str], options: tuple[str, ...]) -> None:
-        for index, word in enumerate(words):
-            value = programs.value_of(word, options)
-            if value is None:
-                continue
+        values = [(index, programs.value_of(word, options)) for index, word in enumerate(words)]
+        given = [(index, value) for index, value in values if value is not None]
+        if len(given) > MAX_WORDS_KEPT:
+            self._give_up_on(" ".join(words))
+            return
+        for index, value in given:
+            word = words[index]
             following = " ".join(words[index + 1 : index + 2])
             text = value or following
             if words[0] == "git" and word.startswith(("-c", "--con")):
