@@ -57,6 +57,7 @@ TOO_LARGE = ["ls" + " " * 5000 + "x", "echo " + "a" * 100_000, "ls;" * 60, "ls" 
 TOO_LARGE += ["(" * 3000, "`" * 3001]
 LARGE_WITH_DENIED = [f"{'ls && ' * 60}rm x", f"{'ls; ' * 50_000}rm x", f"{'env ' * 2000}rm x", f"ls{' ' * 5000}; rm x"]
 LARGE_WITH_DENIED += [f"echo {'a' * 200_000}; curl x", f"{'timeout 1 ' * 3000}rm x", "$(" * 3000 + "rm x" + ")" * 3000]
+LARGE_WITH_DENIED += [f"fd {'-x ls ' * 100}rm x"]
 
 UNCOVERABLE = [
     *("env", "xargs", "timeout", "timeout 5", "sudo", "nohup", "sh", "bash", "eval", "exec", "command"),
@@ -189,9 +190,26 @@ def test_what_only_mentions_a_denied_command_is_not_refused() -> None:
         *("cat > a <<'E'\nrm x\nE", "git log --grep push", "echo 'a; rm x'", "git stash push"),
         *("npm run rm-all", "xargs -n 1 grep rm", "echo { rm }", "git add -u rm", "tar -xzf a.tgz -C rm"),
         "npm run build -- rm",
+        *("git config user.name rm", "git config --get core.pager", "git config core.pager less", "git config -l"),
+        *("tar cf rm.tar rm", "tar cIf zstd a.tar rm", "tar cfI a.tar zstd rm", "tar xf a.tar rm"),
+        *("socat - TCP:rm:80", "mysql -u rm db", "mysql -e 'select rm from t'", "perl -pe 's{rm x}{y}' f"),
     ]
 
     assert [text for text in mentions if decide(text, ALLOW, DENY) == "deny"] == []
+
+
+def test_a_quoted_message_of_git_is_not_a_subscript_but_what_may_reach_arithmetic_is() -> None:
+    message = "git commit -m 'fix a[$(rm x)]'"
+    texts = {
+        **dict.fromkeys([message, "git commit -m 'fix a[`rm x`]'", f"cd y && git add -A && {message}"], "ask"),
+        **dict.fromkeys(
+            [f"{message}; let _", f'{message}; echo "$((_))"', f'git() {{ test -v "$3"; }}; {message}'], "deny"
+        ),
+        **dict.fromkeys(['git commit -m "fix a[$(rm x)]"', "git submodule foreach test -v 'a[$(rm x)]'"], "deny"),
+        **dict.fromkeys(["git rebase -x \"test -v 'a[\\$(rm x)]'\" y", f'bash -c "{message}"'], "deny"),
+    }
+
+    assert {text: decide(text, ALLOW, DENY) for text in texts} == texts
 
 
 @pytest.mark.parametrize("rule", ["", " ", ":* ", "g*t", "git *", "ls:*:*", "* ls"])
@@ -275,7 +293,7 @@ def test_bash_runs_what_was_allowed_and_nothing_else(tmp_path: Path, record_meas
 
 def test_hostile_size_does_not_take_long() -> None:
     nested = ["$(" * 2_000 + ")" * 2_000, "env " * 20_000, "echo `" * 2_001, "{a,b}" * 2_000]
-    nested += ["timeout 1 " * 3_000 + "ls"]
+    nested += ["timeout 1 " * 3_000 + "ls", "fd " + "-x " * 32_000, f"tar {'I' * 32_000}{' x' * 32_000}"]
     began = time.process_time()
     decisions = [decide(text, ["*"], DENY) for text in nested]
 

@@ -146,6 +146,8 @@ def _begins_with(operands: Sequence[str], given: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _in_program_text(rule: ShellRule) -> re.Pattern[str]:
-    """In other languages a command is a string or a list of strings: system("rm x"), run(["git", "push"]), :!rm x."""
+    """In other languages a command is a string or a list of strings: system("rm x"), run(["git", "push"]), :!rm x,
+    qx{rm x}, %w[rm x]."""
     words = r"['\"\s,]+".join(re.escape(word) for word in rule.words)
-    return re.compile(rf"(?:['\"`!;|&(/]|(?<![A-Za-z])e\s|\b(?:shell|system|spawn)\s)\s*{words}(?![\w-])")
+    quote = r"['\"`!;|&(/]|\bq[qwx]?\s*[^\w\s]|%[qQwWx]?[^\w\s]"
+    return re.compile(rf"(?:{quote}|(?<![A-Za-z])e\s|\b(?:shell|system|spawn)\s)\s*{words}(?![\w-])")

@@ -18,7 +18,7 @@ def _names(text: str) -> frozenset[str]:
 SHELLS: Final = _names("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh yash osh posh xonsh elvish nu")
 INTERPRETERS: Final = _names(
     "python pypy perl ruby node nodejs deno bun php lua luajit awk gawk mawk nawk sed tclsh expect Rscript R osascript "
-    "vi vim nvim ex ed emacs gdb lldb sqlite3 jshell groovy scala julia ghci irb swift make"
+    "vi vim nvim ex ed emacs gdb lldb sqlite3 mysql mariadb psql jshell groovy scala julia ghci irb swift make"
 )
 """Programs whose arguments may be a program."""
 READS_ITS_PROGRAM: Final = _names("python pypy perl ruby node nodejs deno bun php lua luajit tclsh Rscript R julia")
@@ -100,12 +100,21 @@ EXEC_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "hash": ("-p",),
 }
 """Options of programs that are no wrappers, after which a command stands."""
+GIT_SETTING_COMMANDS: Final = re.compile(
+    r"(?:alias|pager)\..+|(?:\w*tool|browser|man)\..+\.path|.+\.(?:\w*pager|editor|\w*command|\w*cmd|external|askpass|"
+    r"fsmonitor|gitproxy|helper|textconv|clean|smudge|process|driver|program|difffilter|packobjectshook|uploadpack|"
+    r"receivepack|tunnel|smtpserver)",
+    re.IGNORECASE,
+)
+"""Keys of git's configuration whose value git runs."""
 ENVIRONMENT_COMMANDS: Final = re.compile(
     r"(GIT_\w+|[A-Z]*PAGER|\w*EDITOR|\w*ASKPASS|VISUAL|BROWSER|SHELL|PROMPT_COMMAND|PS[0-4]|BASH_ENV|ENV|LESS(OPEN|CLOSE)|RSYNC_RSH)"
 )
 """Variables whose value other programs run."""
 PRINTS_ITS_ARGUMENTS: Final = frozenset({"echo", "printf", "which", "type", "command"})
 
+_TAR_LETTERS: Final = re.compile(r"[A-Za-z]+")
+_TAR_LETTERS_WITH_VALUE: Final = frozenset("bCfFgHIKLNTVX")
 NUMBER: Final = re.compile(r"[\d.]+[smhd]?|\d[\d,-]*")
 _VERSION: Final = re.compile(r"(?<=[A-Za-z])[\d.]+$")
 
@@ -132,6 +141,15 @@ def value_of(word: str, options: Sequence[str]) -> str | None:
     letters = {known[1] for known in options if len(known) == 2 and known[0] == "-"}
     place = next((index for index, letter in enumerate(word) if index and letter in letters), None)
     return word[place + 1 :].removeprefix("=") if is_option(word) and place is not None else None
+
+
+def with_dashes(words: Sequence[str]) -> Sequence[str]:
+    """The old form of tar's options with values in the usual one: `tar cIf zstd a b` is `tar -I zstd -f a b`."""
+    if not _TAR_LETTERS.fullmatch("".join(words[1:2])):
+        return words
+    letters = [letter for letter in words[1] if letter in _TAR_LETTERS_WITH_VALUE]
+    pairs = [word for letter, value in zip(letters, words[2:], strict=False) for word in (f"-{letter}", value)]
+    return [words[0], *pairs, *words[2 + len(letters) :]]
 
 
 def inner_commands(words: Sequence[str], operands: int) -> list[Sequence[str]]:

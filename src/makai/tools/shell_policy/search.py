@@ -6,6 +6,7 @@ put together at run time). It must never be used to prove that a command is safe
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from makai.tools.shell_policy import programs
-from makai.tools.shell_policy.syntax import parse, source
+from makai.tools.shell_policy.syntax import parse, plain_commands, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -41,7 +42,7 @@ _SUBSCRIPT: Final = re.compile(r"(?<!\w)[A-Za-z_]\w*\[[^][]*\]")
 """`test -v`, `let`, `printf -v` and integer variables run the commands in it, although it stands in quotes."""
 _SUBSTITUTION: Final = re.compile(r"\$\(|`")
 _RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."}) | {
-    *("ed", "ex", "make", "sqlite3", "gdb")
+    *("ed", "ex", "make", "sqlite3", "mysql", "mariadb", "psql", "gdb")
 }
 _PASS_ON_ARGUMENTS: Final = frozenset({"npm", "pnpm", "yarn", "bun"})
 """Launchers that give what follows `--` to a script of the project."""
@@ -49,6 +50,10 @@ _COMMAND_KEY: Final = re.compile(r"(?:exec|\w*Command)[= ]\s*")
 """What stands before the command in a value: `tar --checkpoint-action=exec=x`, `ssh -o ProxyCommand=x`."""
 _COMMAND_FOR_GIT: Final = re.compile(r"!|ext::")
 """How an alias and an address begin that are a command."""
+_COMMAND_FOR_SOCAT: Final = re.compile(r"(?:^|!!)(?:exec|system|shell):", re.IGNORECASE)
+_END_FOR_SOCAT: Final = re.compile(r",|!!")
+_GIT_READS_TEXT: Final = frozenset({"add", "commit", "diff", "log", "status", "tag"})
+"""Subcommands that give none of their operands to a shell."""
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
 
@@ -101,8 +106,10 @@ class _Search:
         self._program_texts: dict[str, None] = {}
         self._functions: set[str] = set()
         self._complete = True
+        self._text_for_git: str | None = None
 
     def run(self, text: str) -> FoundCommands:
+        self._text_for_git = text if _SUBSTITUTION.search(text) and _is_for_git_alone(text) else None
         self.add_text(text)
         while self._texts or self._waiting:
             if self._waiting:
@@ -155,6 +162,8 @@ class _Search:
                 for part in (*_SEPARATORS.split(reading), *_SEPARATORS_BUT_BRACES.split(reading)):
                     self._add_words(part.split())
         places = list(_places(root))
+        if text == self._text_for_git:  # its commands get their quoted words unread
+            places = [place for place in places if place.node.type not in ("raw_string", "string")]
         self._functions.update(
             source(place.node.named_children[0])
             for place in places
@@ -236,11 +245,24 @@ class _Search:
             self._program_texts[" ".join(words[1:])] = None
         if name in programs.LAUNCHERS or name in self._functions:
             self._look_into_wrapper(words)
-        for word in words[1:] if name == "git" else ():
+        if name == "git":
+            self._look_into_git(words)
+        for word in filter(_COMMAND_FOR_SOCAT.search, words[1:] if name == "socat" else ()):
+            self.add_text(_END_FOR_SOCAT.sub("\n", _COMMAND_FOR_SOCAT.sub("\n", word)))
+        if options := programs.EXEC_OPTIONS.get(name):
+            self._look_after_options(programs.with_dashes(words) if name == "tar" else words, options)
+
+    def _look_into_git(self, words: tuple[str, ...]) -> None:
+        for word in words[1:]:
             if matched := _COMMAND_FOR_GIT.match(word):
                 self.add_text(word[matched.end() :])
-        if options := programs.EXEC_OPTIONS.get(name):
-            self._look_after_options(words, options)
+        for key, setting in itertools.pairwise(words if "config" in words else ()):
+            if programs.GIT_SETTING_COMMANDS.fullmatch(key):
+                self._add_git_setting(key, setting)
+
+    def _add_git_setting(self, key: str, setting: str) -> None:
+        is_alias = key.casefold().startswith("alias.") and not setting.startswith("!")
+        self.add_text(f"git {setting}" if is_alias else setting.removeprefix("!"))
 
     def _look_into_shell(self, words: tuple[str, ...]) -> None:
         runs_text = any(programs.is_option(word) and "c" in word and not word.startswith("--") for word in words[1:])
@@ -262,21 +284,31 @@ class _Search:
             if _LOOKS_LIKE_TEXT.search(word):  # ssh, watch, su -c and others give it to a shell
                 self.add_text(word.partition("=")[2] if word.startswith("--") else word.removeprefix("-S"))
 
-    def _look_after_options(self, words: tuple[str, ...], options: tuple[str, ...]) -> None:
-        for index, word in enumerate(words):
-            value = programs.value_of(word, options)
-            if value is None:
-                continue
+    def _look_after_options(self, words: Sequence[str], options: tuple[str, ...]) -> None:
+        values = [(index, programs.value_of(word, options)) for index, word in enumerate(words)]
+        given = [(index, value) for index, value in values if value is not None]
+        if len(given) > MAX_WORDS_KEPT:
+            self._give_up_on(" ".join(words))
+            return
+        for index, value in given:
+            word = words[index]
             following = " ".join(words[index + 1 : index + 2])
-            if words[0] == "git" and word in ("-c", "--config"):
-                key, _, setting = following.partition("=")
-                is_alias = key.startswith("alias.") and not setting.startswith("!")
-                self.add_text(f"git {setting}" if is_alias else setting.removeprefix("!"))
-                continue
             text = value or following
+            if words[0] == "git" and word.startswith(("-c", "--con")):
+                key, _, setting = text.partition("=")
+                self._add_git_setting(key, setting)
+                continue
             self.add_text(text[found.end() :] if (found := _COMMAND_KEY.match(text)) else text)
             for inner in () if value else programs.inner_commands(words[index:], 0):
                 self._add_program(inner)
+
+
+def _is_for_git_alone(text: str) -> bool:
+    """Whether no quoted text in it can reach the arithmetic of a shell, neither as an argument nor by `$_`."""
+    commands = [[word.source for word in words] for words in plain_commands(text) or ()]
+    return bool(commands) and all(
+        words[0] == "cd" or (words[0] == "git" and not _GIT_READS_TEXT.isdisjoint(words[1:2])) for words in commands
+    )
 
 
 def _places(root: Node) -> Iterator[_Place]:
