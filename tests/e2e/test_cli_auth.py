@@ -98,6 +98,15 @@ async def test_a_login_names_one_provider(makai: Cli, named: list[str]) -> None:
     assert (refused.code, "name one provider" in refused.err) == (2, True)
 
 
+async def test_an_unknown_provider_is_a_wrong_argument_of_a_login(makai: Cli) -> None:
+    person = await makai("auth", "login", "absent", stdin=b"")
+    program = await makai("auth", "login", "--provider", "absent", "--json", stdin=b"")
+
+    assert (person.code, person.out) == (2, "")
+    assert person.err.startswith("makai: There is no provider of that name to log in to. There are: anthropic, ")
+    assert (program.code, program.json()["code"]) == (2, "invalid_request")
+
+
 @pytest.mark.req("MK-AUTH-023")
 async def test_an_interrupt_cancels_the_login_and_is_130(makai: Cli) -> None:
     async with makai.started("auth", "login", "test-fixture", "--output-format", "json") as process:

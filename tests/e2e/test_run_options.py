@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -63,11 +64,48 @@ async def test_a_run_that_fails_leaves_the_file_as_it_was(makai: Cli, tmp_path: 
     scenario.write_text("say: Half\nfail: provider_error It broke.")
     environ = {"MAKAI_SCENARIO": str(scenario)}
     failed = await makai("run", "-m", "scripted/scenario", "-o", str(answer), "Hello", environ=environ)
-    nowhere = await makai("run", *ECHO, "-o", str(tmp_path / "none" / "answer.md"), "Hello")
+    absent = await makai("run", "-m", "scripted/scenario", "-o", str(tmp_path / "new.md"), "Hello", environ=environ)
 
-    assert (failed.code, answer.read_text()) == (1, "before")
-    assert (nowhere.code, nowhere.out) == (1, "Hello\n")
-    assert "cannot be written (No such file or directory)" in nowhere.err
+    assert (failed.code, absent.code, answer.read_text()) == (1, 1, "before")
+    assert sorted(os.listdir(tmp_path)) == ["answer.md", "home", "scenario.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none/answer.md", "No such file or directory"),
+        ("note.txt/answer.md", "Not a directory"),
+        ("a" * 300, "File name too long"),
+    ],
+)
+async def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_asked(
+    makai: Cli, tmp_path: Path, name: str, why: str
+) -> None:
+    (tmp_path / "note.txt").write_text("a file")
+    answer = tmp_path / name
+    refused = await makai("run", *ECHO, "-o", str(answer), "Hello")
+
+    assert refused == Finished(2, "", f"makai: {answer} cannot be written ({why}).\n       Name another file.\n")
+    assert await titles(makai) == {}
+
+
+async def test_an_output_file_without_a_name_is_a_wrong_argument(makai: Cli) -> None:
+    session_id = await begin(makai, "Hello")
+    ran = await makai("run", *ECHO, "-o", "", "Hello")
+    exported = await makai("sessions", "export", session_id, "-o", "")
+
+    expected = Finished(2, "", "makai: the name of the file to write is empty.\n       Name another file.\n")
+    assert (ran, exported) == (expected, expected)
+
+
+@pytest.mark.parametrize("name", ["note.txt/out.md", "a" * 300])
+async def test_an_export_that_cannot_be_written_says_why(makai: Cli, tmp_path: Path, name: str) -> None:
+    (tmp_path / "note.txt").write_text("a file")
+    session_id = await begin(makai, "Hello")
+    exported = await makai("sessions", "export", session_id, "-o", str(tmp_path / name))
+
+    assert (exported.code, exported.out) == (1, "")
+    assert exported.err.startswith(f"makai: {tmp_path / name} cannot be written (")
 
 
 async def test_a_quiet_run_prints_nothing_but_the_answer_on_a_terminal(makai: Cli) -> None:

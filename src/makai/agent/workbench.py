@@ -19,7 +19,7 @@ import msgspec
 from makai.agent.project_trust import PROJECT_CONFIG, PROJECT_SERVERS, is_as_trusted, project_bytes
 from makai.agent.prompt import system_prompt
 from makai.agent.server_notices import ServerNotices, opened_notices
-from makai.core.config import PermissionsConfig, parse_config, parse_project_config
+from makai.core.config import PermissionsConfig, parse_config, parse_project_config, place_of
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.server_prompts import ServerPrompt
@@ -282,7 +282,7 @@ class Workbench:
         """The user's, then the project's."""
         yield _user_permissions(self._spec.makai_home)
         if (text := self._project_text(PROJECT_CONFIG)) is not None:
-            yield _checked(parse_project_config(text, PROJECT_CONFIG).permissions, PROJECT_CONFIG)
+            yield _checked(parse_project_config(text, PROJECT_CONFIG).permissions, text, PROJECT_CONFIG)
 
     def _configured_servers(self) -> McpConfig:
         """The user's servers and the project's; of two with one name the user's."""
@@ -441,20 +441,26 @@ def user_rules(makai_home: Path, allow: Sequence[str], deny: Sequence[str]) -> P
 def _user_permissions(makai_home: Path) -> PermissionsConfig:
     path = makai_home / "config.toml"
     text = _text_of(path)
-    return PermissionsConfig() if text is None else _checked(parse_config(text, str(path)).permissions, str(path))
+    return PermissionsConfig() if text is None else _checked(parse_config(text, str(path)).permissions, text, str(path))
 
 
-def _checked(permissions: PermissionsConfig, where: str) -> PermissionsConfig:
-    """The permissions; `InvalidRequest` with the name of the file when a rule cannot be read."""
-    try:
-        for text in (*permissions.allow, *permissions.ask, *permissions.deny):
-            rule = parse_rule(text)
-            if text in permissions.allow and isinstance(rule, AnyCall | ShellCall) and rule.opened.unsandboxed:
-                message = f"the rule {text!r} would let commands run without a sandbox, which no file can allow."
-                raise InvalidRequest(message, hint="You are asked about such a command each time.")
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{where}: {error.message}", hint=error.hint) from None
+def _checked(permissions: PermissionsConfig, text: str, where: str) -> PermissionsConfig:
+    """The permissions; `InvalidRequest` with the file and the line of the list when a rule cannot be read."""
+    for name in ("allow", "ask", "deny"):
+        try:
+            for rule in getattr(permissions, name):
+                _check_rule(rule, allows=name == "allow")
+        except InvalidRequest as error:
+            place = place_of(text, ["permissions", name], where)
+            raise InvalidRequest(f"{place}: {error.message}", hint=error.hint) from None
     return permissions
+
+
+def _check_rule(text: str, *, allows: bool) -> None:
+    rule = parse_rule(text)
+    if allows and isinstance(rule, AnyCall | ShellCall) and rule.opened.unsandboxed:
+        message = f"the rule {text!r} would let commands run without a sandbox, which no file can allow."
+        raise InvalidRequest(message, hint="You are asked about such a command each time.")
 
 
 def _text_of(path: Path) -> str | None:

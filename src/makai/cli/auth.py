@@ -89,7 +89,7 @@ Examples:
   makai auth login openai-codex --json          one line of JSON per event, for programs
   makai auth login --provider groq --json       the same, as Makai's SDK calls it
 
-Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
+Exit codes: 0 logged in, 1 failed, 2 usage, 130 interrupted (the login is cancelled).
 """)
 @command.command("login")
 @click.argument("provider", required=False)
@@ -114,7 +114,9 @@ async def login_command(
     browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
     wanted = provider or named or ""
     screen = JsonLoginOutput(LineReader(), wanted) if as_json else LoginOutput(LineReader(), browser=browser)
-    return await log_in(backend, wanted, account, screen)
+    code = await log_in(backend, wanted, account, screen)
+    is_known = any(one.id == wanted for one in backend.auth().list_providers())
+    return code if is_known else console.EXIT_USAGE
 
 
 @console.epilog("""

@@ -64,7 +64,7 @@ Exit codes: 0 done, 1 failed or stopped by a limit, 2 usage, 3 login needed, 130
     "-o",
     "--output-last-message",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the last message of the model to this file too, when the run succeeds.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, warnings and errors.")

@@ -56,7 +56,8 @@ def denial_reason(request: ApprovalRequested, cwd: str | None) -> str:
 
 
 def _narrowest_rules(request: ApprovalRequested, cwd: str | None) -> tuple[str, ...]:
-    """The narrowest rule that was offered, else those of the exact command, if the command line takes them."""
+    """The narrowest rule that was offered, else those of the exact command or of the file with credentials, if the
+    command line takes them."""
     rules = tuple(grant.rule for grant in request.grants[:1]) or ((request.grant,) if request.grant else ())
     if not rules and request.name == "shell":
         from makai.tools.permissions.written_rules import exact_command_rules  # loads a shell parser
@@ -64,11 +65,21 @@ def _narrowest_rules(request: ApprovalRequested, cwd: str | None) -> tuple[str, 
         with contextlib.suppress(msgspec.DecodeError):
             command = msgspec.json.decode(request.arguments_json, type=_ShellArguments).command
             rules = exact_command_rules(command, cwd or "/", request.confinement)
+    if not rules and request.name == "read" and not request.options and cwd is not None:
+        from makai.tools.permissions.written_rules import credentials_read_rules  # loads a shell parser
+
+        with contextlib.suppress(msgspec.DecodeError):
+            path = msgspec.json.decode(request.arguments_json, type=_ReadArguments).path
+            rules = credentials_read_rules(path, cwd)
     return rules if split_rules(",".join(rules)) == list(rules) else ()
 
 
 class _ShellArguments(msgspec.Struct, frozen=True):
     command: str
+
+
+class _ReadArguments(msgspec.Struct, frozen=True):
+    path: str
 
 
 class RunApprovals:

@@ -1,5 +1,5 @@
-"""The request of `makai run` and of `makai chat`, read from their options. Only the named folders
-and the schema file are looked at."""
+"""The request of `makai run` and of `makai chat`, read from their options. Only the named folders, the schema file
+and the place of the output file are looked at."""
 
 from __future__ import annotations
 
@@ -78,6 +78,10 @@ def request_from(
     cwd = folder_from(given["cwd"])
     added = tuple(folder_from(folder) for folder in given["add_dir"])
     options = options_from(given.get("json_schema"), {name: given[name] for name in _MODEL_OPTIONS})
+    if (output := given.get("output_last_message")) is not None:
+        from makai.cli.session_export import check_writable  # most runs write no file
+
+        check_writable(output)
     return RunRequest(
         question=question,
         model=given["model"],
@@ -95,7 +99,7 @@ def request_from(
         title=given["name"] or "",
         fork=given["fork"],
         files=files,
-        last_message_file=given.get("output_last_message"),
+        last_message_file=output,
         is_quiet=given.get("quiet", False),
         tools=not given["no_tools"],
         tool_servers=tuple(given["tool_servers"]),

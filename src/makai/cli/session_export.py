@@ -5,17 +5,19 @@ Reading changes nothing: a run that a crash interrupted is not resumed because i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO, Final
 
 import msgspec
 
 from makai.cli.console import harmless, has_colour, say, terminal_width
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import find_session
-from makai.core.errors import StorageUnavailable
+from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.session_events import Logged, SandboxLevel, SessionCreated, TermsChanged
 from makai.core.visible_text import shown
 from makai.sessions.export import jsonl, markdown
@@ -24,6 +26,8 @@ from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.requests import ReadEvents
 from makai.sessions.service import Sessions
+
+_UNWRITTEN_HINT: Final = "Name another file."
 
 
 class LoadedSession(msgspec.Struct, frozen=True):
@@ -84,12 +88,37 @@ def write(pieces: Iterable[bytes], path: Path | None) -> None:
             sys.stdout.buffer.write(safe)
         sys.stdout.buffer.flush()
         return
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.part")
+    fresh = _part_of(path)
     try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with _created(fresh) as file:
             file.writelines(pieces)
         os.replace(fresh, path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
-        unwritten = f"{path} cannot be written ({error.strerror})."
-        raise StorageUnavailable(unwritten, hint="Name another file.") from None
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise StorageUnavailable(_unwritten(path, error), hint=_UNWRITTEN_HINT) from None
+
+
+def check_writable(path: Path) -> None:
+    """Raises `InvalidRequest` when `write` could not create its file now. A file at `path` stays as it is."""
+    fresh = _part_of(path)
+    try:
+        _created(fresh).close()
+        fresh.unlink()
+    except OSError as error:
+        raise InvalidRequest(_unwritten(path, error), hint=_UNWRITTEN_HINT) from None
+
+
+def _part_of(path: Path) -> Path:
+    """The file beside `path` that takes its place once it is whole."""
+    if not path.name:
+        raise InvalidRequest("the name of the file to write is empty.", hint=_UNWRITTEN_HINT)
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _created(path: Path) -> BinaryIO:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _unwritten(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written ({error.strerror})."

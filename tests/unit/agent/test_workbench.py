@@ -203,7 +203,26 @@ async def test_rules_of_a_project_count_no_longer_when_they_change_during_a_sess
 @pytest.mark.parametrize(
     ("where", "text", "says"),
     [
-        ("home/config.toml", "[permissions]\nallow = ['Read(../x)']", r"home/config.toml: permission rule 'Read\(../x"),
+        (
+            "home/config.toml",
+            "[permissions]\nallow = ['Read(../x)']",
+            r"/home/config.toml, line 2: permission rule 'Read\(../x",
+        ),
+        (
+            "home/config.toml",
+            "[permissions]\nallow = ['Read']\n\nask = [\n  'Bash(',\n]",
+            r"/home/config.toml, line 4: permission rule 'Bash\('",
+        ),
+        (
+            "home/config.toml",
+            "permissions.deny = ['Read']\npermissions.allow = ['Bash+no-sandbox']",
+            r"/home/config.toml, line 2: the rule 'Bash\+no-sandbox' would let commands run without a sandbox",
+        ),
+        (
+            "repo/.makai/config.toml",
+            "[permissions]\ndeny = ['Zork(x)']",
+            r"^.makai/config.toml, line 2: permission rule 'Zork\(x\)'",
+        ),
         ("home/config.toml", "[permissions", "config.toml is not valid TOML"),
         ("repo/.makai/config.toml", "[permissions]\ndeny = 'x'", "^.makai/config.toml, line 2: "),
         ("repo/.makai/config.toml", "[providers.x]\nbase_url = 'https://a.example'", "unknown field `providers`"),

@@ -13,6 +13,7 @@ from makai.cli.run_request import rules_from
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.session_events import ApprovalRequested
 from makai.tools.base import CallDescription
+from makai.tools.files import ReadTool
 from makai.tools.permissions.offered_grants import offered_grants
 from makai.tools.permissions.rules import PermissionRules, decide_call, parse_rule
 from makai.tools.shell import ShellTool
@@ -68,3 +69,28 @@ def test_what_opens_the_sandbox_is_allowed_by_a_rule_that_says_so_or_by_a_person
 
     assert denied("python3 x.py", tmp_path, network) == "--allowed-tools 'Bash(python3 x.py)+network(example.com)'"
     assert denied("echo hi > f", tmp_path, network) == "an answer in `makai chat`"
+
+
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        (".git/config", "--allowed-tools 'Read(./.git/config)'"),
+        ("link", "--allowed-tools 'Read(./.git/config)'"),
+        ("{folder}/.git/config", "--allowed-tools 'Read(./.git/config)'"),
+        ("../other/.git/config", "--allowed-tools 'Read(/{other}/.git/config)'"),
+        ("notes.txt", ANY_MODE),  # asked because of a rule of the user, which wins over one that allows it
+        ("a\0b", ANY_MODE),
+    ],
+)
+def test_a_file_with_credentials_is_allowed_by_a_rule_for_this_file(tmp_path: Path, path: str, option: str) -> None:
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    for repository in (folder, other):
+        (repository / ".git").mkdir(parents=True)
+        (repository / ".git" / "config").write_text("[remote]\nurl = https://me:secret@git.example/x.git\n")
+    (folder / "link").symlink_to(folder / ".git" / "config")
+    (folder / "notes.txt").write_text("notes")
+    arguments = msgspec.json.encode({"path": path.format(folder=folder)}).decode()
+    request = ApprovalRequested(call_id="c", name=ReadTool.definition.name, arguments_json=arguments, digest="d")
+
+    told = denial_reason(request, str(folder)).rpartition("Allow it with ")[2].removesuffix(".")
+    assert told == option.format(other=other)
