@@ -58,6 +58,23 @@ async def test_the_last_message_is_written_to_a_file_of_the_user_alone(makai: Cl
     assert (answered, answer.read_text(), mode(answer)) == (Finished(0, "Hello\n", ""), "Hello", 0o600)
 
 
+async def test_links_and_pipes_that_are_named_for_the_last_message_stay_what_they_are(
+    makai: Cli, tmp_path: Path
+) -> None:
+    target, link, pipe = (tmp_path / name for name in ("answer.md", "link", "pipe"))
+    target.write_text("before")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for path in (link, pipe):
+            assert await makai("-o", str(path), *ECHO, "Hello") == Finished(0, "Hello\n", "")
+        assert os.read(reader, 100) == b"Hello"
+    finally:
+        os.close(reader)
+    assert (link.is_symlink(), target.read_text(), pipe.is_fifo()) == (True, "Hello", True)
+
+
 async def test_a_run_that_fails_leaves_the_file_as_it_was(makai: Cli, tmp_path: Path) -> None:
     answer, scenario = tmp_path / "answer.md", tmp_path / "scenario.txt"
     answer.write_text("before")

@@ -80,7 +80,8 @@ def exported(found: LoadedSession, form: str) -> Iterable[bytes]:
 
 
 def write(pieces: Iterable[bytes], path: Path | None) -> None:
-    """Write to a file that only its owner can read, whole or not at all; None is standard output."""
+    """Write to a file that only its owner can read, whole or not at all; None is standard output. A link stays a link,
+    and what is no file (/dev/null, a pipe) is written to as it is."""
     if path is None:
         sys.stdout.flush()
         for piece in pieces:
@@ -90,18 +91,25 @@ def write(pieces: Iterable[bytes], path: Path | None) -> None:
         return
     fresh = _part_of(path)
     try:
+        if fresh is None:
+            with path.open("wb") as device:
+                device.writelines(pieces)
+            return
         with _created(fresh) as file:
             file.writelines(pieces)
-        os.replace(fresh, path)
+        os.replace(fresh, os.path.realpath(path))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
+        if fresh is not None:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
         raise StorageUnavailable(_unwritten(path, error), hint=_UNWRITTEN_HINT) from None
 
 
 def check_writable(path: Path) -> None:
     """Raises `InvalidRequest` when `write` could not create its file now. A file at `path` stays as it is."""
     fresh = _part_of(path)
+    if fresh is None:
+        return
     try:
         _created(fresh).close()
         fresh.unlink()
@@ -109,11 +117,14 @@ def check_writable(path: Path) -> None:
         raise InvalidRequest(_unwritten(path, error), hint=_UNWRITTEN_HINT) from None
 
 
-def _part_of(path: Path) -> Path:
-    """The file beside `path` that takes its place once it is whole."""
+def _part_of(path: Path) -> Path | None:
+    """The file beside `path` that takes its place once it is whole; None where no file can take it."""
     if not path.name:
         raise InvalidRequest("the name of the file to write is empty.", hint=_UNWRITTEN_HINT)
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    if os.path.exists(path) and not os.path.isfile(path):
+        return None
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
 def _created(path: Path) -> BinaryIO:
