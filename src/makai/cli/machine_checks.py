@@ -62,8 +62,11 @@ async def _carried_out(
 
 
 async def _settings(place: CheckedPlace) -> MachineCheck:
+    from makai.agent.workbench import user_rules  # loads a shell parser
+
     path = place.home / CONFIG_FILE
     await asyncio.to_thread(read_config, path)
+    await asyncio.to_thread(user_rules, place.home, (), ())
     text = str(path) if await asyncio.to_thread(os.path.exists, path) else "none; the defaults count"
     return MachineCheck(name="settings", state="good", text=text)
 

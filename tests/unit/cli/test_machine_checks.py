@@ -29,6 +29,7 @@ async def examined(home: Path) -> Checkup:
     [
         ("config.toml", "[[[", "settings"),
         ("config.toml", "\0", "settings"),
+        ("config.toml", '[permissions]\nallow = ["Bash("]', "settings"),
         ("sessions.db", "no database " * 50, "sessions"),
         ("mcp.json", "{", "MCP"),
         ("mcp.json", '{"mcpServers": {"a": {"command": ""}}}', "MCP"),
