@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 10.0
 """For a whole list, all pages of it."""
 LOOPBACK_DEADLINE_S = 1.0
-"""A server on this machine answers at once or does not run."""
+"""A server on this machine answers at once or does not run. A person who asks for a new list gives it longer."""
 MAX_PAGES = 20
 MAX_CACHED = 64
 
@@ -77,14 +77,15 @@ class ModelDiscovery:
         if cached is not None and not refresh and self._is_fresh(cached):
             return ProviderListing(rows=cached.rows)
         if key not in self._flights:
-            flight = asyncio.create_task(self._ask(vendor, access, key), name=f"models of {vendor.id}")
+            flight = asyncio.create_task(self._ask(vendor, access, key, refresh), name=f"models of {vendor.id}")
             self._flights[key] = flight
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         # Shielded: a cancelled caller must not end the request for those who share it.
         return await asyncio.shield(self._flights[key])
 
-    async def _ask(self, vendor: Vendor, access: ListingAccess, key: _Key) -> ProviderListing:
-        deadline_s = LOOPBACK_DEADLINE_S if is_loopback(urlsplit(access.base_url).hostname or "") else DEADLINE_S
+    async def _ask(self, vendor: Vendor, access: ListingAccess, key: _Key, refresh: bool) -> ProviderListing:
+        is_local = is_loopback(urlsplit(access.base_url).hostname or "")
+        deadline_s = LOOPBACK_DEADLINE_S if is_local and not refresh else DEADLINE_S
         try:
             async with asyncio.timeout(deadline_s):
                 rows = self._resolver.learn(vendor, await self._pages(vendor, access, deadline_s))

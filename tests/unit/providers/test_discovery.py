@@ -249,6 +249,18 @@ async def test_a_vendor_that_never_ends_its_list_is_given_up_at_its_deadline(mon
     assert ids(of(response, "xai")) == ["grok-9"]
 
 
+async def test_a_person_who_asks_for_a_new_list_waits_longer_for_a_server_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "LOOPBACK_DEADLINE_S", 0.0)
+    async with listing(lists("gpt-9")) as (_, models):
+        shown = await models.models(OPENAI)
+        asked_for = await models.models(OPENAI, refresh=True)
+
+    assert ids(of(shown, "openai")) == built_in("openai")
+    assert ids(of(asked_for, "openai")) == ["gpt-9"]
+
+
 async def test_an_internal_error_in_reading_one_list_does_not_fail_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
