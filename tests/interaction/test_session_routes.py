@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from support.minicodex_client import BOTH
 from support.serving import BEARER, Site, serving
+from support.tokens import bearer, make_token
 from support.transports import TOKEN
 
 from makai.core.version import __version__
@@ -163,6 +164,23 @@ async def test_a_demo_session_says_that_it_is_scripted(tmp_path: Path, monkeypat
         assert (shown["title"], shown["mode"]) == (TITLE, "ask")
         assert Path(shown["cwd"]).is_relative_to(tmp_path / "cache")
         assert sorted(os.listdir(shown["cwd"])) == ["README.md", "greet.py", "test_greet.py"]
+
+
+async def test_where_the_settings_say_read_only_a_prompt_token_begins_no_session_that_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    async with serving(tmp_path, HELLO) as site:
+        (tmp_path / "makai-home" / "config.toml").write_text('sandbox = "read-only"\n')
+        prompt, approve = [bearer((await make_token(site.sessions, scope))[1]) for scope in ("prompt", "approve")]
+        for wide in ({"sandbox": "workspace-write"}, {"demo": True}):
+            assert [(await site.ask("POST", "/api/sessions", wide, headers=one))[0] for one in (prompt, approve)] == [
+                403,
+                201,
+            ], wide
+        status, made = await site.ask("POST", "/api/sessions", {}, headers=prompt)
+        assert status == 201
+        assert (await site.sessions.dispatch(GetState(made["session_id"]))).terms.sandbox == "read-only"
 
 
 async def test_pages_of_the_transcript_are_the_items_of_the_snapshot(tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import msgspec
+
+MAX_COUNT: Final = 2**53
+"""The largest whole number that every reader of JSON takes exactly."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,3 +58,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             + self.cache_write * cache_write
         )
         return msgspec.structs.replace(self, cost_usd=micro_dollars / 1_000_000)
+
+
+def token_count(usage: Any, *names: str) -> int:
+    """The count under these names of a decoded `usage`. 0 where the vendor gives none, or what is no count: an answer
+    that is complete must not fail for its bill, and a negative count would pay a budget back."""
+    for name in names:
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(usage, str) and usage.isdecimal() and len(usage) < 20:
+        usage = int(usage)
+    if isinstance(usage, bool) or not isinstance(usage, int | float) or not 0 <= usage < MAX_COUNT:
+        return 0
+    return int(usage)

@@ -78,22 +78,6 @@ def arguments_json(given: bytes | msgspec.Raw) -> str:
     return "" if written == "null" else written
 
 
-MAX_COUNT: Final = 2**53
-"""The largest whole number that every reader of JSON takes exactly."""
-
-
-def token_count(usage: Any, *names: str) -> int:
-    """The count under these names of a decoded `usage`. 0 where the vendor gives none, or what is no count: an answer
-    that is complete must not fail for its bill, and a negative count would pay a budget back."""
-    for name in names:
-        usage = usage.get(name) if isinstance(usage, dict) else None
-    if isinstance(usage, str) and usage.isdecimal() and len(usage) < 20:
-        usage = int(usage)
-    if isinstance(usage, bool) or not isinstance(usage, int | float) or not 0 <= usage < MAX_COUNT:
-        return 0
-    return int(usage)
-
-
 class Decoder(Protocol):
     """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with. It may raise `MakaiError`
     on bytes that are not what the API promises; the caller turns that into the one terminal `error` event."""

@@ -16,9 +16,9 @@ from makai.core.messages import AssistantMessage, Message, StopReason, SystemMes
 from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice
 from makai.core.secret import Secret
-from makai.core.usage import Usage
+from makai.core.usage import Usage, token_count
 from makai.providers import preparation
-from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, json_post, token_count
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, json_post
 from makai.providers.failure import MAX_MESSAGE
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder

@@ -11,8 +11,8 @@ from makai.core.errors import InvalidRequest, ParseError, ProviderError
 from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
-from makai.core.usage import Usage
-from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post, token_count
+from makai.core.usage import Usage, token_count
+from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts
 from makai.providers.preparation import (
     arguments_object,

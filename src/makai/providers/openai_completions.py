@@ -14,8 +14,8 @@ from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import StreamOptions, ToolDefinition
-from makai.core.usage import Usage
-from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post, token_count
+from makai.core.usage import Usage, token_count
+from makai.providers.base import END_MARK, AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts, arguments_error
 from makai.providers.preparation import (
     arguments_text,

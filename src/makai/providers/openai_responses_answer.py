@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from makai.core.messages import StopReason
-from makai.core.usage import Usage
-from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json, token_count
+from makai.core.usage import Usage, token_count
+from makai.providers.base import END_MARK, AnswerDecoder, ProviderRequest, arguments_json
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 

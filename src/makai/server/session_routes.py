@@ -24,7 +24,7 @@ from makai.protocols.minicodex.view import page
 from makai.server.backend import Backend
 from makai.server.demo import make_demo
 from makai.server.http_json import answer, answering, read_body
-from makai.server.scopes import ScopedSessions, check_all_sessions
+from makai.server.scopes import ScopedSessions, check, check_all_sessions
 from makai.server.session_names import session_id_of
 from makai.server.session_views import read_transcript
 from makai.sessions import requests as req
@@ -141,7 +141,10 @@ class SessionRoutes:
     async def _create(self, request: web.Request) -> web.Response:
         body = await read_body(request, NewBody, MAX_BODY)
         if body.demo:  # its settings are the server's own, in a folder that it makes
-            check_all_sessions(caller_of(request), "a demo")
+            caller = caller_of(request)
+            check_all_sessions(caller, "a demo")
+            if (await self._settings(os.getcwd(), caller)).sandbox == "read-only":
+                check(caller, "approve", "a demo, which writes,")
             return answer({"session_id": await (await self._sessions()).dispatch(make_demo(os.environ))}, 201)
         wanted = await self._wanted(body, caller_of(request))
         return answer({"session_id": await (await self._open(request)).dispatch(wanted)}, 201)

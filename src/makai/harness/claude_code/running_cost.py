@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from makai.catalog.models import ModelRow, builtin
-from makai.core.usage import Usage
-from makai.harness.claude_code.turn_results import whole
+from makai.core.usage import Usage, token_count
 
 RowOf: TypeAlias = Callable[[str], ModelRow | None]
 _PREFIX: Final = re.compile(r"^(?:[a-z-]+\.)?anthropic[./]")
@@ -50,10 +49,10 @@ class RunningCost:
             return
         known_model, known = self._messages.get(message_id, ("", Usage()))
         now = Usage(
-            input=max(known.input, whole(usage.get("input_tokens"))),
-            output=max(known.output, whole(usage.get("output_tokens"))),
-            cache_read=max(known.cache_read, whole(usage.get("cache_read_input_tokens"))),
-            cache_write=max(known.cache_write, whole(usage.get("cache_creation_input_tokens"))),
+            input=max(known.input, token_count(usage, "input_tokens")),
+            output=max(known.output, token_count(usage, "output_tokens")),
+            cache_read=max(known.cache_read, token_count(usage, "cache_read_input_tokens")),
+            cache_write=max(known.cache_write, token_count(usage, "cache_creation_input_tokens")),
         )
         model = model or known_model
         self._messages[message_id] = (model, now)

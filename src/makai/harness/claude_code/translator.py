@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from makai.core.errors import ParseError
+from makai.core.usage import token_count
 from makai.core.visible_text import one_line
 from makai.harness.acp.updates_to_facts import UNPRICED
 from makai.harness.claude_code import output_lines as out
@@ -23,7 +24,6 @@ from makai.harness.claude_code.turn_results import (
     context_window,
     cost_since_last,
     turn_result,
-    whole,
 )
 from makai.harness.drift import DriftCounter
 from makai.wire import strict_json
@@ -192,7 +192,7 @@ class ClaudeTranslator:
             return []  # the result says it once more, as a failure
         if parent is None and isinstance(message.usage, dict):
             self._context_tokens = sum(
-                whole(message.usage.get(name))
+                token_count(message.usage, name)
                 for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
             )
         signals: list[Signal] = []

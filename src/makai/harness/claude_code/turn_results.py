@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from makai.core.usage import token_count
 from makai.core.visible_text import shown
 from makai.harness.acp.updates_to_facts import TURNS
 from makai.harness.claude_code.output_lines import ResultLine
@@ -74,7 +75,7 @@ def turn_result(line: ResultLine) -> ClaudeTurnResult:
     elif line.is_error or line.terminal_reason == "api_error" or str(line.subtype).startswith("error"):
         failure = _failure(line)
     session_id = line.session_id if isinstance(line.session_id, str) else ""
-    turns = whole(line.num_turns)
+    turns = token_count(line.num_turns)
     usage = _usage(line.usage)
     return ClaudeTurnResult(stop_reason=stop, usage=usage, turns=turns, failure=failure, session_id=session_id)
 
@@ -94,10 +95,10 @@ def _failure(line: ResultLine) -> ClaudeFailure:
 def _usage(said: Any) -> sessions.TurnUsage | None:
     if not isinstance(said, dict):
         return None
-    read, written = whole(said.get("cache_read_input_tokens")), whole(said.get("cache_creation_input_tokens"))
-    fresh, output = whole(said.get("input_tokens")), whole(said.get("output_tokens"))
-    details = said.get("output_tokens_details")
-    thought = whole(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+    read = token_count(said, "cache_read_input_tokens")
+    written = token_count(said, "cache_creation_input_tokens")
+    fresh, output = token_count(said, "input_tokens"), token_count(said, "output_tokens")
+    thought = token_count(said, "output_tokens_details", "thinking_tokens")
     return sessions.TurnUsage(
         total_tokens=fresh + output + read + written,
         input_tokens=fresh,
@@ -108,10 +109,6 @@ def _usage(said: Any) -> sessions.TurnUsage | None:
     )
 
 
-def whole(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 def amount(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value > 0 else 0.0
 
@@ -119,7 +116,7 @@ def amount(value: Any) -> float:
 def context_window(line: ResultLine) -> int:
     """The largest context window of the models that answered; 0 when it is not said."""
     models = line.model_usage.values() if isinstance(line.model_usage, dict) else ()
-    return max((whole(one.get("contextWindow")) for one in models if isinstance(one, dict)), default=0)
+    return max((token_count(one, "contextWindow") for one in models), default=0)
 
 
 def cost_since_last(line: ResultLine) -> float | None:
