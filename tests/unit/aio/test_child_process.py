@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import uuid
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from support.machine import open_descriptors
 from support.orphan_trials import processes_with
 
+from makai.aio import child_process
 from makai.aio.child_process import STDERR_KEPT_BYTES, ChildProcess, LineSplitter, OversizedLine, kill_children
 from makai.core.errors import TransportError
 from makai.tools.launching import launcher
@@ -132,7 +134,11 @@ async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mar
 
 
 @KINDS
-async def test_the_grace_of_all_children_ends_when_the_process_has_to_exit(mark: str, supervised: bool) -> None:
+async def test_the_grace_of_all_children_ends_when_the_process_has_to_exit(
+    mark: str, supervised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only the children of this test: this process may also have a model server that other tests ask.
+    monkeypatch.setattr(child_process, "_running", weakref.WeakSet())
     script = f"trap '' TERM; echo ready; {STUBBORN.format(mark=mark)}"
     child = await ChildProcess.start(["/bin/bash", "-c", script], launcher=LAUNCHER if supervised else None)
     assert await anext(child.lines(100)) == b"ready"
