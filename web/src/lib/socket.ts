@@ -1,6 +1,7 @@
 // The thin shell around connection.ts: a WebSocket, a clock and the browser's events feed the machine, and what it
 // wants done is done. One per open session; `stop` ends all of it.
-import { api, ApiError } from "./api";
+import { api } from "./api";
+import { ApiError } from "./api/http";
 import { carriedJson } from "./carried";
 import { newLink, step, type Link, type LinkEffect, type LinkEvent, type Probe } from "./connection";
 import type { ClientMessage, ServerMessage } from "./protocol";

@@ -1,5 +1,6 @@
 // The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
-import { api, ApiError, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
+import { api, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
+import { ApiError } from "../lib/api/http";
 import { decodedPart } from "../lib/carried";
 import { saveDraft } from "../lib/outbox";
 import type { PastedImage } from "../lib/protocol";
