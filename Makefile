@@ -22,7 +22,7 @@ run: .venv/.ready page ## serve the page on a model on this machine, and print i
 	@$(BIN)/makai models pull $(MODEL)
 	@$(BIN)/makai serve --show-token
 
-test: lint model sdk checkpage packages ## everything CI runs: lint, types, house rules, all tests
+test: lint model sdk checkpage packages .venv-docs/.ready ## everything CI runs: lint, types, house rules, all tests
 	@$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile # tests wait more than they compute
 
 test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gemini CLI) and acpx with makai on a scripted model, and official MCP servers; downloads them first
@@ -47,8 +47,11 @@ schema: .venv/.ready ## regenerate schema/ and docs/harness-matrix.* from the ty
 	@$(BIN)/python tools/typescript_types.py
 	@$(BIN)/python tools/harness_matrix.py
 
-docs: .venv/.ready ## regenerate the transcripts in docs/protocol/ from running servers (needs curl)
+docs: .venv/.ready .venv-docs/.ready ## regenerate transcripts (needs curl) and docs/reference/, and build the documentation site into build/site
 	@$(BIN)/python tools/transcripts.py
+	@$(BIN)/python -m tools.reference
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@echo "The site is in build/site/index.html."
 
 picture: .venv/.ready ## draw docs/screenshots/terminal-day.svg from a real terminal (needs bubblewrap)
 	@MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/e2e/test_day_at_the_terminal.py
@@ -118,6 +121,11 @@ removevenv: python-is-new-enough
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python $(PIP_LOCKED) -r constraints.txt
 	@$(BIN)/python $(PIP_MAKAI) -e .
+	@touch $@
+
+.venv-docs/.ready: tools/docs-requirements.lock | python-is-new-enough
+	@$(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python $(PIP_LOCKED) -r tools/docs-requirements.lock
 	@touch $@
 
 .venv-bench/.ready: benchmarks/requirements.lock pyproject.toml | python-is-new-enough

@@ -75,6 +75,7 @@ LOCKS: Final = (
         "FastAPI for a program of the cookbook, which tests install beside constraints.txt.",
         without="constraints.txt",
     ),
+    Lock("tools/docs-requirements.lock", ("-r", "tools/docs-requirements.txt"), "What builds the site, in .venv-docs."),
     Lock("benchmarks/requirements.lock", (".", "-r", "benchmarks/requirements.txt"), "What .venv-bench holds."),
     Lock(
         "benchmarks/requirements-litellm.lock",
