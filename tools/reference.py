@@ -165,9 +165,9 @@ def _routes() -> str:
     from tools.reference_routes import MEANINGS
 
     lead = (
-        "Every address of `makai serve`. A request carries `Authorization: Bearer TOKEN`; its token needs the scope that "
+        "Every address of `makai serve`. Send `Authorization: Bearer TOKEN`; the token needs the scope that "
         "the table names, or a wider one (`observe < prompt < approve < admin`). Errors are JSON: "
-        '`{"error": {"code", "message", "hint"}}`. [Servers and protocols](../servers-and-protocols.md) begins with the '
+        '`{"error": {"code", "message", "hint"}}`. [Servers and protocols](../servers-and-protocols.md) has the '
         "basics."
     )
 
