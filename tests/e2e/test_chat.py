@@ -369,11 +369,12 @@ async def test_a_key_confirms_an_undo_and_any_other_leaves_the_files(makai: Cli,
 
 
 async def test_a_script_undoes_with_a_word(makai: Cli, tmp_path: Path) -> None:
-    lines = b"Write it\n/undo\n/undo yes\n/undo 0\n"
+    lines = b"Write it\n/undo\n/undo other.txt\n/undo new.txt yes\n/undo 0\n"
     command = _chat(makai, WRITES, "--permission-mode", "accept_edits")
     finished = await makai(*command, stdin=lines, environ=_with(makai, {}))
 
     assert "Nothing was changed. Add the word yes to the command to confirm it." in finished.out
     assert "Undid the changes of" in finished.out
     assert "/undo 0 is unclear." in finished.err
+    assert "There is nothing to undo in" in finished.err
     assert not (tmp_path / "work" / "new.txt").exists()

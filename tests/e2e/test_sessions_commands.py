@@ -229,7 +229,8 @@ async def test_files_of_a_session_are_undone_and_redone(makai: Cli, tmp_path: Pa
     dry = await makai("sessions", "undo", session_id, "--dry-run")
     unconfirmed = await makai("sessions", "undo", session_id)
     assert (work / "a.txt").read_text() == "new\n"
-    undone = await makai("sessions", "undo", session_id, "--yes", "--json")
+    unknown = await makai("sessions", "undo", session_id, "--path", "b.txt", "--dry-run")
+    undone = await makai("sessions", "undo", session_id, "--path", "a.txt", "--yes", "--json")
     assert (work / "a.txt").read_text() == "old\n"
     redone = await makai("sessions", "redo", session_id, "--yes")
     (work / "a.txt").write_text("mine\n")
@@ -239,6 +240,7 @@ async def test_files_of_a_session_are_undone_and_redone(makai: Cli, tmp_path: Pa
     plan = f'Undo the file changes since the message "Write":\n  restore     {work}/a.txt  +1 -1'
     assert (dry.code, dry.out) == (0, f"{plan}\n")
     assert (unconfirmed.code, "confirm with --yes" in unconfirmed.err) == (2, True)
+    assert (unknown.code, f"The files are: `{work}/a.txt`." in unknown.err) == (1, True)
     assert (undone.code, undone.json()["restored"], redone.code) == (0, True, 0)
     assert (refused.code, refused.out) == (
         1,

@@ -50,18 +50,20 @@ async def test_an_editor_shows_what_an_undo_would_do_and_confirms_it(editor: tup
     client, folder, session_id = editor
     path = f"{folder}/a.txt"
     preview = await said(client, session_id, "/undo")
-    unclear = await failure_of(client, session_id, "/undo everything")
+    unclear = await failure_of(client, session_id, "/undo 0")
+    unknown = await failure_of(client, session_id, "/undo other.txt")
 
     assert preview == (
         f'Undo the file changes since the message "Write it":\n  restore     {path}  +1 -1\n'
         "Nothing is changed yet. Confirm it with `/undo yes`."
     )
-    assert "/undo everything is unclear" in unclear
+    assert "/undo 0 is unclear" in unclear
+    assert f"There is nothing to undo in {folder}/other.txt. The files are: `{path}`." in unknown
     assert (folder / "a.txt").read_text() == "new\n"
     assert f"{path}  +1 -1" in await said(client, session_id, "/diff")
     await said(client, session_id, "/undo yes")
     assert (folder / "a.txt").read_text() == "old\n"
-    await said(client, session_id, "/redo 1 yes")
+    await said(client, session_id, "/redo a.txt yes")
     assert (folder / "a.txt").read_text() == "new\n"
 
 
@@ -83,14 +85,19 @@ async def test_a_client_of_minicodex_undoes_what_the_preview_showed(tmp_path: Pa
         _, plan = await site.ask("GET", f"/api/sessions/{session_id}/restore")
         _, diff = await site.ask("GET", f"/api/sessions/{session_id}/diff")
         wrong, _ = await site.ask("GET", f"/api/sessions/{session_id}/restore?direction=sideways")
+        _, shown = await site.ask("GET", f"/api/sessions/{session_id}/restore?path=a.txt&diffs=1")
+        unknown, refusal = await site.ask("GET", f"/api/sessions/{session_id}/restore?path=a.txt&path=b.txt")
 
         assert plan["files"] == [{"path": f"{work}/a.txt", "kind": "remove", "removed": 1}]
         assert diff == {"files": [{"path": f"{work}/a.txt", "old_text": None, "new_text": "new\n"}]}
         assert wrong == 400
+        assert shown == {**plan, "diffs": [{"path": f"{work}/a.txt", "old_text": "new\n", "new_text": ""}]}
+        assert (unknown, f"nothing to undo in {work}/b.txt" in refusal["error"]["message"]) == (400, True)
+        assert await client.ask("undo", paths=["b.txt"]) == "BAD_ARGUMENT"
         assert await client.ask("undo", plan_id="another") == "INVALID_COMMAND"
         assert (work / "a.txt").exists()
         assert await client.ask("undo", plan_id=plan["plan_id"]) == "accepted"
         assert not (work / "a.txt").exists()
-        assert await client.ask("redo") == "accepted"
+        assert await client.ask("redo", paths=["a.txt"]) == "accepted"
         assert (work / "a.txt").read_text() == "new\n"
         await client.close()

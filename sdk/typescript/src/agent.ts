@@ -96,8 +96,8 @@ export class AgentClient implements MakaiAgentApi {
   }
 
   async #restore(session_id: string, direction: "undo" | "redo", options: RestoreOptions): Promise<AgentRestoreResult> {
-    const { count, to, plan_id, preview } = options;
-    const asked = { direction, count, to, plan_id, preview };
+    const { count, to, paths, plan_id, preview } = options;
+    const asked = { direction, count, to, paths, plan_id, preview };
     const { payload } = await this.#links.link(sessionId(session_id)).ask("agent_restore", asked, "restore_result");
     return payload as unknown as AgentRestoreResult;
   }

@@ -14,6 +14,8 @@ export interface RestoreOptions {
   count?: number;
   /** The event of a message: everything since then, in place of `count`. */
   to?: number;
+  /** Only these files, absolute or below the session's folder; the others stay as they are. */
+  paths?: string[];
   /** Of a preview: nothing is done when the plan is another one by now. */
   plan_id?: string;
   /** Only say what would be done. */

@@ -128,7 +128,8 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
       assert.equal(existsSync(file), true);
       assert.deepEqual(await agent.undo(session_id, { plan_id: plan.plan_id }), { ...plan, restored: true });
       assert.equal(existsSync(file), false);
-      assert.equal((await agent.redo(session_id)).restored, true);
+      assert.equal((await agent.redo(session_id, { paths: [file] })).restored, true);
+      assert.match((await failureOf(agent.undo(session_id, { paths: ["b.txt"] }))).message, /nothing to undo in/u);
       assert.equal(existsSync(file), true);
     });
 

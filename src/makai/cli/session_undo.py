@@ -27,12 +27,20 @@ class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def restore(
-    given: str, direction: RestoreDirection, *, count: int, to: int | None, dry_run: bool, is_sure: bool, is_shown: bool
+    given: str,
+    direction: RestoreDirection,
+    *,
+    count: int,
+    to: int | None,
+    paths: tuple[str, ...],
+    dry_run: bool,
+    is_sure: bool,
+    is_shown: bool,
 ) -> RestoreResult:
     """Show the plan unless it is printed as JSON, ask, and carry it out."""
     async with open_sessions() as sessions:
         session_id = (await find_session(sessions, given)).session_id
-        wanted = req.PreviewRestore(session_id, direction, count, to)
+        wanted = req.PreviewRestore(session_id, direction, count, to, paths)
         plan = await sessions.dispatch(wanted)
         if is_shown:
             for line in plan_lines(plan):

@@ -248,6 +248,7 @@ def _restoring(function: Callable[..., int]) -> Callable[..., int]:
         click.argument("session", metavar="ID"),
         click.option("-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Messages back."),
         click.option("--to", type=click.IntRange(min=1), metavar="EVENT", help="The message, by its event number."),
+        click.option("--path", "paths", multiple=True, metavar="FILE", help="Only this file. It can be repeated."),
         click.option("--dry-run", is_flag=True, help="Only show what would change."),
         click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal."),
         output_format,
@@ -262,16 +263,20 @@ Examples:
   makai sessions undo 3f2c9a1b --dry-run
   makai sessions undo 3f2c9a1b
   makai sessions undo 3f2c9a1b -n 2 --yes
+  makai sessions undo 3f2c9a1b --path src/app.py --path src/new.py
 
 Files that tools changed since your last message become what they were before it, all of them or none: nothing is done
-when one of them was changed since, is a link now, or was too large or not text. What commands changed stays. The exit
-code is 1 when nothing was undone, except for a dry run that could be carried out.
+when one of them was changed since, is a link now, or was too large or not text. With --path only the named files are
+restored; a relative path is below the session's folder. What commands changed stays. The exit code is 1 when nothing
+was undone, except for a dry run that could be carried out.
 """)
 @command.command("undo")
 @_restoring
-def undo_command(session: str, count: int, to: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+def undo_command(
+    session: str, count: int, to: int | None, paths: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
+) -> int:
     """Restore the files of a session to before a message."""
-    return _restore(session, "undo", count=count, to=to, dry_run=dry_run, is_sure=yes, as_json=as_json)
+    return _restore(session, "undo", count=count, to=to, paths=paths, dry_run=dry_run, is_sure=yes, as_json=as_json)
 
 
 @epilog("""
@@ -283,9 +288,11 @@ This works until a tool of the session changes a file again.
 """)
 @command.command("redo")
 @_restoring
-def redo_command(session: str, count: int, to: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+def redo_command(
+    session: str, count: int, to: int | None, paths: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
+) -> int:
     """Bring back file changes that were undone."""
-    return _restore(session, "redo", count=count, to=to, dry_run=dry_run, is_sure=yes, as_json=as_json)
+    return _restore(session, "redo", count=count, to=to, paths=paths, dry_run=dry_run, is_sure=yes, as_json=as_json)
 
 
 def _restore(session: str, direction: Literal["undo", "redo"], *, dry_run: bool, as_json: bool, **options: Any) -> int:

@@ -5,7 +5,7 @@ and `attach` follows it again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, Unpack, overload
 
 import msgspec
@@ -105,19 +105,38 @@ class AgentApi:
         return await self._ask(session_id, "agent_status", AgentStatus(), "session_info", _info)
 
     async def undo(
-        self, session_id: str, *, count: int = 1, to: int | None = None, plan_id: str = "", preview: bool = False
+        self,
+        session_id: str,
+        *,
+        count: int = 1,
+        to: int | None = None,
+        paths: Sequence[str] = (),
+        plan_id: str = "",
+        preview: bool = False,
     ) -> sdk.AgentRestoreResult:
         """Put files back as they were before the last `count` messages in which tools changed any, or before the
-        message of event `to`: all of them or none. With `preview` nothing is changed, and the `plan_id` of the result
+        message of event `to`: all of them or none. With `paths` only these files, absolute or below the session's
+        folder, and the others stay as they are. With `preview` nothing is changed, and the `plan_id` of the result
         makes a later call do exactly that. Raises when a file was changed since."""
-        wanted = AgentRestore(direction="undo", count=count, to=to, plan_id=plan_id, preview=preview)
+        wanted = AgentRestore(
+            direction="undo", count=count, to=to, paths=tuple(paths), plan_id=plan_id, preview=preview
+        )
         return await self._ask(session_id, "agent_restore", wanted, "restore_result", _restored)
 
     async def redo(
-        self, session_id: str, *, count: int = 1, to: int | None = None, plan_id: str = "", preview: bool = False
+        self,
+        session_id: str,
+        *,
+        count: int = 1,
+        to: int | None = None,
+        paths: Sequence[str] = (),
+        plan_id: str = "",
+        preview: bool = False,
     ) -> sdk.AgentRestoreResult:
         """Take back an `undo`, with the same arguments."""
-        wanted = AgentRestore(direction="redo", count=count, to=to, plan_id=plan_id, preview=preview)
+        wanted = AgentRestore(
+            direction="redo", count=count, to=to, paths=tuple(paths), plan_id=plan_id, preview=preview
+        )
         return await self._ask(session_id, "agent_restore", wanted, "restore_result", _restored)
 
     async def diff(self, session_id: str) -> tuple[sdk.FileChange, ...]:

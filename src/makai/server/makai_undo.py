@@ -18,7 +18,7 @@ async def file_answer(
     if isinstance(wanted, wire.AgentDiff):
         diffs = await sessions.dispatch(GetSessionDiff(session_id))
         return wire.AgentDiffResult(msgspec.convert(diffs, tuple[wire.FileChange, ...], from_attributes=True))
-    preview = PreviewRestore(session_id, wanted.direction, wanted.count, wanted.to)
+    preview = PreviewRestore(session_id, wanted.direction, wanted.count, wanted.to, wanted.paths)
     plan = await sessions.dispatch(preview)
     if not wanted.preview:
         command = restore_command(preview, plan)

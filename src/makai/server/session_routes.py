@@ -196,7 +196,14 @@ class SessionRoutes:
             raise InvalidRequest("direction is undo or redo.")
         count, to = _number(request, "count", 1, least=1), _number(request, "to", 0) or None
         sessions, session_id = await self._session(request)
-        wanted = req.PreviewRestore(session_id, "undo" if direction == "undo" else "redo", count, to)
+        wanted = req.PreviewRestore(
+            session_id,
+            "undo" if direction == "undo" else "redo",
+            count,
+            to,
+            paths=tuple(request.query.getall("path", ())),
+            with_diffs=request.query.get("diffs") == "1",
+        )
         return answer(msgspec.to_builtins(await sessions.dispatch(wanted)))
 
     async def _diff(self, request: web.Request) -> web.Response:

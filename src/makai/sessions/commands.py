@@ -139,6 +139,8 @@ class RestoreFiles(Timed, frozen=True, tag="restore_files"):
     """How many messages with file changes, from the last one back."""
     to: int | None = None
     """The event of a message: everything since then, in place of `count`."""
+    paths: tuple[str, ...] = ()
+    """Only these files, absolute or below the session's folder; the others stay as they are. Empty: all of them."""
     plan_id: str = ""
     """Of the preview that a person saw; refused when the plan is another one by now."""
     message: int = 0

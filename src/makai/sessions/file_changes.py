@@ -23,6 +23,7 @@ from makai.tools.restoring import SPECIAL_BITS, FileState
 
 MAX_FILES: Final = 1_000
 MAX_TOLD: Final = 3
+MAX_NAMED: Final = 20
 _HARMLESS: Final = frozenset({"read", "search", "think", "fetch", "edit"})
 """Kinds of calls that change no file, and edits, whose changes are known."""
 NOT_KEPT: Final = "its content was not kept: it is too large, or not UTF-8 text"
@@ -108,6 +109,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     steps: tuple[FileStep, ...]
     notes: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Made by tools since the message, or ever for a redo: also by changes that this undo or redo is not about."""
 
     @property
     def events(self) -> tuple[int, ...]:
@@ -117,7 +120,26 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         by_path: dict[str, list[FileStep]] = {}
         for step in self.steps:
             by_path.setdefault(step.path, []).append(step)
-        return tuple(_target(path, steps, self.direction) for path, steps in by_path.items())
+        return tuple(self._target(path, steps) for path, steps in by_path.items())
+
+    def _target(self, path: str, steps: Sequence[FileStep]) -> FileTarget:
+        first, last = steps[0].old, steps[-1].new
+        now, then = (last, first) if self.direction == "undo" else (first, last)
+        refusal = ""
+        if any(not one.new.is_same(other.old) for one, other in pairwise(steps)):
+            refusal = CLAIMED if any(step.is_claimed for step in steps) else BETWEEN
+        elif then.digest and then.text is None:
+            refusal = NOT_KEPT
+        elif (then.mode or 0) & SPECIAL_BITS:
+            refusal = "it had a set-user-ID, set-group-ID or sticky bit"
+        return FileTarget(
+            path=path,
+            now=now,
+            then=then,
+            folders=tuple(sorted((each for each in self.folders if path.startswith(f"{each}/")), key=len)),
+            is_claimed=any(step.is_claimed for step in steps),
+            refusal=refusal,
+        )
 
 
 class FileChanges:
@@ -131,6 +153,8 @@ class FileChanges:
         self._done: list[FileStep] = []
         self._undone: list[list[FileStep]] = []
         """What can be redone, the last undo last."""
+        self._made_folders: dict[str, int] = {}
+        """Folders that tools made, with the event of the last change that made them."""
         self._untracked: list[_Untracked] = []
 
     def apply(self, logged: LoggedEvent) -> None:
@@ -177,6 +201,7 @@ class FileChanges:
         if steps:
             self._done += steps
             self._undone.clear()
+            self._made_folders |= {folder: event_id for step in steps for folder in step.made_folders}
         if call is None or not (is_started or not finished.is_error):
             return
         title = one_line(call.title or call.name, 60)
@@ -209,16 +234,19 @@ class FileChanges:
         left = [[step for step in group if not is_moved(step)] for group in self._undone]
         self._undone = [group for group in left if group]
 
-    def select(self, direction: ev.RestoreDirection, count: int = 1, to: int | None = None) -> Selection:
-        """The changes of the last `count` messages that have some, or of all messages from `to` on. `SessionRefused`
-        when there are none."""
+    def select(
+        self, direction: ev.RestoreDirection, count: int = 1, to: int | None = None, paths: Sequence[str] = ()
+    ) -> Selection:
+        """The changes of the last `count` messages that have some, or of all messages from `to` on; with `paths` only
+        those of these files. A redo of named files is about the last `count` undos of each. `SessionRefused` when there
+        are none, or none of a named file."""
         if count < 1:
             raise SessionRefused("BAD_ARGUMENT", "The number of messages is at least 1.")
         if to is not None and all(message.event_id != to for message in self._messages):
             raise SessionRefused("BAD_ARGUMENT", f"Event {to} is not a message of this session.")
         if direction == "redo":
             groups = [group for group in self._undone if to is None or group[0].event_id > to]
-            steps = [step for group in groups[-count if to is None else 0 :] for step in group]
+            steps = _last_undone(groups, count if to is None else len(groups), paths)
         else:
             first = self._first_message(count) if to is None else to
             steps = [step for step in self._done if step.event_id > first]
@@ -226,9 +254,18 @@ class FileChanges:
             raise SessionRefused("INVALID_COMMAND", f"There are no file changes to {direction}.")
         steps.sort(key=lambda step: step.event_id)
         message = self._message_of(steps[0])
-        notes = self._notes(message.event_id) if direction == "undo" else ()
-        place, text = message.event_id, message.text
-        return Selection(direction=direction, message=place, text=text, steps=tuple(steps), notes=notes)
+        if paths:
+            _check_changed(paths, steps, direction)
+            steps = [step for step in steps if step.path in paths]
+        since = message.event_id if direction == "undo" else 0
+        return Selection(
+            direction=direction,
+            message=message.event_id,
+            text=message.text,
+            steps=tuple(steps),
+            notes=self._notes(since) if direction == "undo" else (),
+            folders=tuple(folder for folder, event_id in self._made_folders.items() if event_id > since),
+        )
 
     def net(self) -> tuple[FileTarget, ...]:
         """What the session changed, as if it were to be redone: without what was undone."""
@@ -266,24 +303,32 @@ def file_changes(events: Iterable[LoggedEvent]) -> FileChanges:
     return folded
 
 
-def _target(path: str, steps: Sequence[FileStep], direction: ev.RestoreDirection) -> FileTarget:
-    first, last = steps[0].old, steps[-1].new
-    now, then = (last, first) if direction == "undo" else (first, last)
-    refusal = ""
-    if any(not one.new.is_same(other.old) for one, other in pairwise(steps)):
-        refusal = CLAIMED if any(step.is_claimed for step in steps) else BETWEEN
-    elif then.digest and then.text is None:
-        refusal = NOT_KEPT
-    elif (then.mode or 0) & SPECIAL_BITS:
-        refusal = "it had a set-user-ID, set-group-ID or sticky bit"
-    return FileTarget(
-        path=path,
-        now=now,
-        then=then,
-        folders=tuple(dict.fromkeys(folder for step in steps for folder in step.made_folders)),
-        is_claimed=any(step.is_claimed for step in steps),
-        refusal=refusal,
-    )
+def _last_undone(groups: Sequence[Sequence[FileStep]], count: int, paths: Sequence[str]) -> list[FileStep]:
+    """The changes of the last `count` undos; with `paths`, of the last `count` undos of each of these files. Without a
+    named file among them the changes of all files are returned, so that the refusal can list them."""
+    if count < 1:
+        return []
+    known = {step.path for group in groups for step in group}
+    if not known.issuperset(paths):
+        return [step for group in groups for step in group]
+    if not paths:
+        return [step for group in groups[-count:] for step in group]
+    found: list[FileStep] = []
+    for path in dict.fromkeys(paths):
+        own = [[step for step in group if step.path == path] for group in groups]
+        found += [step for group in [each for each in own if each][-count:] for step in group]
+    return found
+
+
+def _check_changed(paths: Sequence[str], steps: Sequence[FileStep], direction: ev.RestoreDirection) -> None:
+    known = tuple(dict.fromkeys(step.path for step in steps))
+    unknown = [path for path in paths if path not in known]
+    if unknown:
+        raise SessionRefused(
+            "BAD_ARGUMENT",
+            f"There is nothing to {direction} in {one_line(unknown[0], 200)}. "
+            f"The files are: {_listed([one_line(path, 200) for path in known], MAX_NAMED)}.",
+        )
 
 
 def _known_step(event_id: int, diff: ev.FileDiff, versions: ev.FileVersions) -> FileStep:
@@ -338,6 +383,6 @@ def _first_words(content: str | Sequence[object]) -> str:
     return one_line(words.strip().partition("\n")[0], 80)
 
 
-def _listed(titles: Sequence[str]) -> str:
-    more = f" and {len(titles) - MAX_TOLD} more" if len(titles) > MAX_TOLD else ""
-    return ", ".join(f"`{title}`" for title in titles[:MAX_TOLD]) + more
+def _listed(titles: Sequence[str], most: int = MAX_TOLD) -> str:
+    more = f" and {len(titles) - most} more" if len(titles) > most else ""
+    return ", ".join(f"`{title}`" for title in titles[:most]) + more

@@ -164,6 +164,8 @@ class RestorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What is not undone, such as the changes of commands."""
     plan_id: str = ""
     """For `commands.RestoreFiles`: exactly this is carried out."""
+    diffs: tuple[FileDiff, ...] = ()
+    """What would change in each file, when they were asked for; without those that are too much to show."""
 
     @property
     def is_refused(self) -> bool:
@@ -177,6 +179,9 @@ class PreviewRestore(Query[RestorePlan], frozen=True):
     direction: RestoreDirection = "undo"
     count: int = 1
     to: int | None = None
+    paths: tuple[str, ...] = ()
+    """As in `commands.RestoreFiles`."""
+    with_diffs: bool = False
 
 
 class GetSessionDiff(Query[list[FileDiff]], frozen=True):

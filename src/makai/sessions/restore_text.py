@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +15,7 @@ from makai.sessions.commands import RestoreFiles
 from makai.sessions.requests import PreviewRestore, RestorePlan
 
 NO_CHANGES: Final = "The tools of this session changed no file, or everything was undone."
+_NUMBER: Final = re.compile(r"(#?)([0-9]{1,15})")
 _KINDS: Final = {"create": "make again", "change": "restore", "remove": "remove", "keep": "keep"}
 
 
@@ -32,24 +35,45 @@ def plan_lines(plan: RestorePlan) -> list[str]:
 
 def parsed_restore(direction: RestoreDirection, argument: str) -> tuple[PreviewRestore, bool]:
     """What the words after /undo or /redo mean, for a session that is still to be named, and whether they confirm it:
-    nothing, a number of messages, `#` and the event of a message; `yes`."""
-    words = argument.lower().split()
-    is_sure = "yes" in words
-    rest = [word for word in words if word != "yes"]
-    if not rest:
-        return PreviewRestore("", direction), is_sure
-    number = rest[0].removeprefix("#")
-    if len(rest) > 1 or not number.isdecimal() or int(number) < 1:
-        hint = f"Write /{direction}, /{direction} 2 for two messages, or /{direction} #EVENT for one by its event."
-        raise InvalidRequest(f"/{direction} {one_line(argument, 60)} is unclear.", hint=hint)
-    if rest[0].startswith("#"):
-        return PreviewRestore("", direction, to=int(number)), is_sure
-    return PreviewRestore("", direction, count=int(number)), is_sure
+    nothing, a number of messages, `#` and the event of a message; files, quoted as in a shell; `yes` at the end."""
+    words = _words(direction, argument)
+    is_sure = bool(words) and words[-1].lower() == "yes"
+    rest = words[:-1] if is_sure else words
+    count, to = 1, None
+    if rest and (numbered := _NUMBER.fullmatch(rest[0])):
+        number = int(numbered[2])
+        if number < 1:
+            raise _unclear(direction, argument)
+        count, to = (1, number) if numbered[1] else (number, None)
+        rest = rest[1:]
+    return PreviewRestore("", direction, count, to, paths=tuple(rest)), is_sure
+
+
+def _words(direction: RestoreDirection, argument: str) -> list[str]:
+    try:
+        return shlex.split(argument)
+    except ValueError:
+        raise _unclear(direction, argument) from None
+
+
+def _unclear(direction: RestoreDirection, argument: str) -> InvalidRequest:
+    hint = (
+        f"Write /{direction}, /{direction} 2 for two messages, /{direction} #EVENT for one by its event, "
+        f"or /{direction} FILE for single files."
+    )
+    return InvalidRequest(f"/{direction} {one_line(argument, 60)} is unclear.", hint=hint)
 
 
 def restore_command(wanted: PreviewRestore, plan: RestorePlan) -> RestoreFiles:
     """The command that carries out exactly this plan."""
-    return RestoreFiles(now=0, direction=wanted.direction, count=wanted.count, to=wanted.to, plan_id=plan.plan_id)
+    return RestoreFiles(
+        now=0,
+        direction=wanted.direction,
+        count=wanted.count,
+        to=wanted.to,
+        paths=wanted.paths,
+        plan_id=plan.plan_id,
+    )
 
 
 def session_diff_lines(diffs: Sequence[FileDiff]) -> list[ExactLine]:

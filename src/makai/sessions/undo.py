@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,8 @@ from makai.sessions.state import SessionState
 from makai.tools.restoring import FileState, Replacement, RestorableFiles
 
 MAX_TOTAL_BYTES: Final = 64 * 1024 * 1024
+MAX_SHOWN_CHARACTERS: Final = 8 * 1024 * 1024
+"""Of the diffs of a preview."""
 INTERRUPTED: Final = "The server ended while files were restored."
 CHANGED: Final = "it was changed since"
 
@@ -43,6 +46,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[int, ...]
     files: tuple[RestoredFile, ...]
     replacements: tuple[Replacement, ...]
+    diffs: tuple[FileDiff, ...]
 
 
 class FileUndo:
@@ -65,7 +69,9 @@ class FileUndo:
 
     async def preview(self, wanted: req.PreviewRestore) -> req.RestorePlan:
         session = await self._session(wanted.session_id)
-        return (await self._prepare(session, wanted.direction, wanted.count, wanted.to)).plan
+        prepared = await self._prepare(session, wanted)
+        diffs = _shown(prepared.diffs) if wanted.with_diffs else ()
+        return msgspec.structs.replace(prepared.plan, diffs=diffs)
 
     async def diff(self, wanted: req.GetSessionDiff) -> list[FileDiff]:
         await self._session(wanted.session_id)
@@ -76,7 +82,7 @@ class FileUndo:
         """Carry out an undo or a redo. Raises `SessionRefused` when nothing was changed."""
         if session.state.active_run is not None:
             raise SessionRefused("BUSY", "A run is active.", hint="Wait for it, or abort it first.")
-        prepared = await self._prepare(session, wanted.direction, wanted.count, wanted.to)
+        prepared = await self._prepare(session, wanted)
         plan = prepared.plan
         if plan.is_refused:
             raise SessionRefused("INVALID_COMMAND", refusal_text(plan))
@@ -123,15 +129,17 @@ class FileUndo:
         finally:
             self._active.discard(session.session_id)
 
-    async def _prepare(
-        self, session: LiveSession, direction: RestoreDirection, count: int, to: int | None
-    ) -> _Prepared:
+    async def _prepare(self, session: LiveSession, wanted: req.PreviewRestore | cmd.RestoreFiles) -> _Prepared:
         await self.recover(session)
         state = session.state
         check_not_restoring(state)
         if state.cwd is None and not state.roots:
             raise SessionRefused("INVALID_COMMAND", "This session has no folder.")
-        selection = (await self._changes(session.session_id)).select(direction, count, to)
+        if len(wanted.paths) > MAX_FILES:
+            raise SessionRefused("BAD_ARGUMENT", f"At most {MAX_FILES:,} files can be named.")
+        paths = _absolute(wanted.paths, state)
+        changes = await self._changes(session.session_id)
+        selection = changes.select(wanted.direction, wanted.count, wanted.to, paths)
         return await asyncio.to_thread(_prepared, selection, _files(state, self._home))
 
     async def _changes(self, session_id: str) -> FileChanges:
@@ -160,6 +168,11 @@ def _done(direction: RestoreDirection) -> str:
     return "undone" if direction == "undo" else "redone"
 
 
+def _absolute(paths: tuple[str, ...], state: SessionState) -> list[str]:
+    """As the log names them. Nothing is looked up: a path that is not in the log is refused."""
+    return [os.path.normpath(os.path.join(state.cwd or "/", path)) for path in paths]
+
+
 def _files(state: SessionState, home: Path) -> RestorableFiles:
     folders = [Path(folder) for folder in dict.fromkeys((*([state.cwd] if state.cwd else []), *state.roots))]
     return RestorableFiles(folders, hidden_folders(state.terms.sandbox, home, os.environ, folders))
@@ -169,13 +182,15 @@ def _prepared(selection: Selection, files: RestorableFiles) -> _Prepared:
     plans: list[req.FileRestorePlan] = []
     restored: list[RestoredFile] = []
     replacements: list[Replacement] = []
+    diffs: list[FileDiff] = []
     total = 0
     for target in selection.targets():
         state, target, refusal = _looked_at(target, files)
         total += len(state.content) if state is not None else 0
         if not refusal and (len(plans) >= MAX_FILES or total > MAX_TOTAL_BYTES):
             refusal = f"these are more than {MAX_FILES:,} files or {MAX_TOTAL_BYTES:,} bytes"
-        added, removed = (int(each[1:]) for each in diff_counts([target.diff]).split())
+        diffs.append(target.diff)
+        added, removed = (int(each[1:]) for each in diff_counts(diffs[-1:]).split())
         plans.append(
             req.FileRestorePlan(path=target.path, kind=target.kind, added=added, removed=removed, refusal=refusal)
         )
@@ -217,7 +232,14 @@ def _prepared(selection: Selection, files: RestorableFiles) -> _Prepared:
         events=selection.events,
         files=tuple(restored),
         replacements=tuple(replacements),
+        diffs=tuple(diffs),
     )
+
+
+def _shown(diffs: tuple[FileDiff, ...]) -> tuple[FileDiff, ...]:
+    """Those that are not too much to show."""
+    sizes = accumulate(len(diff.old_text or "") + len(diff.new_text) for diff in diffs)
+    return tuple(diff for diff, size in zip(diffs, sizes, strict=True) if size <= MAX_SHOWN_CHARACTERS)
 
 
 def _looked_at(target: FileTarget, files: RestorableFiles) -> tuple[FileState | None, FileTarget, str]:

@@ -335,7 +335,8 @@ async def test_undo_does_what_its_preview_said_and_redo_takes_it_back(
 
     assert await client.agent.undo(session_id, plan_id=plan.plan_id) == msgspec.structs.replace(plan, restored=True)
     assert (file.read_text(), await client.agent.diff(session_id)) == ("before\n", ())
-    assert (await client.agent.redo(session_id)).files == restored
+    assert (await client.agent.redo(session_id, paths=["a.txt"])).files == restored
+    await failure_of(client.agent.undo(session_id, paths=["b.txt"]), makai.MakaiStreamError, match="nothing to undo in")
     assert file.read_text() == "A"
 
     file.write_text("by hand")

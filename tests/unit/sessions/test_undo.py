@@ -56,14 +56,15 @@ class Lab:
     async def work(self, *work: Work, title: str = "work") -> None:
         await self.desk.run(message(list(work), title))
 
-    async def plan(self, direction: ev.RestoreDirection = "undo", count: int = 1, to: int | None = None) -> RestorePlan:
-        return await self.desk.sessions.dispatch(PreviewRestore(self.desk.session_id, direction, count, to))
+    async def plan(self, direction: ev.RestoreDirection = "undo", *paths: str, with_diffs: bool = False) -> RestorePlan:
+        wanted = PreviewRestore(self.desk.session_id, direction, paths=paths, with_diffs=with_diffs)
+        return await self.desk.sessions.dispatch(wanted)
 
-    async def undo(self, count: int = 1, to: int | None = None) -> None:
-        await self.desk.do(RestoreFiles(now=0, count=count, to=to))
+    async def undo(self, *paths: str, count: int = 1, to: int | None = None) -> None:
+        await self.desk.do(RestoreFiles(now=0, count=count, to=to, paths=paths))
 
-    async def redo(self) -> None:
-        await self.desk.do(RestoreFiles(now=0, direction="redo"))
+    async def redo(self, *paths: str) -> None:
+        await self.desk.do(RestoreFiles(now=0, direction="redo", paths=paths))
 
     async def logged(self) -> list[ev.Logged]:
         return decoded(await self.desk.sessions.dispatch(ReadEvents(self.desk.session_id)))
@@ -229,6 +230,60 @@ async def test_undo_goes_back_over_messages_one_by_one_or_to_a_named_one(folder:
             await session.undo(to=2)
 
 
+async def test_only_the_named_files_are_undone_and_redone(folder: Path) -> None:
+    start = tree(folder)
+    async with lab(folder) as session:
+        await session.work(Work("write", "a", "1\n"), Work("write", "new/b", "b\n"), Work("write", "new/c", "c\n"))
+        worked = tree(folder)
+        plan = await session.plan("undo", "new/b", with_diffs=True)
+        assert plan.files == (FileRestorePlan(path=f"{folder}/new/b", kind="remove", removed=1),)
+        assert plan.diffs == (ev.FileDiff(path=f"{folder}/new/b", old_text="b\n", new_text=""),)
+        await session.desk.do(RestoreFiles(now=0, paths=("new/b",), plan_id=plan.plan_id))
+        without_b = {name: entry for name, entry in worked.items() if name != "new/b"}
+        assert tree(folder) == without_b
+        await session.undo(f"{folder}/a")
+        await session.redo("new/./b")
+        assert tree(folder) == worked | {"a": start["a"]}
+        await session.undo("new/b")
+        await session.undo()
+        assert tree(folder) == start
+        await session.redo("a", "new/b", "new/c")
+        assert tree(folder) == worked
+        found = [
+            [file.path.removeprefix(f"{folder}/") for file in logged.event.files]
+            for logged in await session.logged()
+            if isinstance(logged.event, ev.FilesRestored)
+        ]
+
+    assert found == [["new/b"], ["a"], ["new/b"], ["new/b"], ["new/c"], ["a", "new/b", "new/c"]]
+
+
+async def test_a_file_that_was_changed_since_does_not_stop_the_undo_of_others(folder: Path) -> None:
+    async with lab(folder) as session:
+        await session.work(Work("write", "a", "1\n"), Work("write", "b", "b\n"), Work("foreign", "b", "mine\n"))
+        await session.undo("a")
+
+    assert ((folder / "a").read_text(), (folder / "b").read_text()) == ("one\ntwo\n", "mine\n")
+
+
+@pytest.mark.parametrize("direction", ["undo", "redo"])
+async def test_a_file_that_was_not_changed_is_refused_with_those_that_were(
+    folder: Path, direction: ev.RestoreDirection
+) -> None:
+    async with lab(folder) as session:
+        await session.work(Work("write", "a", "1\n"), Work("write", "b", "b\n"))
+        if direction == "redo":
+            await session.undo()
+        before = tree(folder)
+        with pytest.raises(SessionRefused) as refused:
+            await session.plan(direction, "a", "../../etc/passwd")
+
+    assert tree(folder) == before
+    outside = folder.parent.parent / "etc/passwd"
+    named = f"There is nothing to {direction} in {outside}. The files are: `{folder}/a`, `{folder}/b`."
+    assert (refused.value.code, refused.value.message) == ("BAD_ARGUMENT", named)
+
+
 async def test_nothing_is_redone_after_a_new_change(folder: Path) -> None:
     async with lab(folder) as session:
         await session.work(Work("write", "a", "1\n"))
@@ -337,7 +392,7 @@ async def test_no_message_is_taken_while_files_are_restored_and_a_restart_says_h
         plan = await session.plan()
         owner = session.desk.sessions
         live = await owner._session(session.desk.session_id)  # type: ignore[attr-defined]
-        prepared = await owner._undo._prepare(live, "undo", 1, None)  # type: ignore[attr-defined]
+        prepared = await owner._undo._prepare(live, RestoreFiles(now=0))  # type: ignore[attr-defined]
         begin = RestoreFiles(now=0, message=plan.message, events=prepared.events, files=prepared.files)
         await live.submit(begin)
         with pytest.raises(SessionRefused, match="Files of this session are being restored"):

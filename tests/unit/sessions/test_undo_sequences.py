@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 from hypothesis import example, given
@@ -16,7 +17,7 @@ from support.profiles import examples
 from makai.core.errors import SessionRefused
 from makai.sessions.commands import RestoreFiles
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.requests import CreateSession, PreviewRestore
+from makai.sessions.requests import CreateSession, GetSessionDiff, PreviewRestore
 
 PATHS = st.sampled_from(["a", "b", "d/x", "d/e/y", "n/m/z", "binary"])
 TEXTS = st.sampled_from(["", "one\n", "two\r\nlines", "drei ü\n", "line\n" * 40])
@@ -53,20 +54,27 @@ def as_before(now: Tree, steps: list[tuple[Tree, tuple[str, ...]]]) -> Tree:
     return wanted
 
 
+def files(entries: Tree, without: set[str]) -> Tree:
+    return {path: entry for path, entry in entries.items() if entry[0] == "file" and path not in without}
+
+
 class Trial:
     def __init__(self, desk: Desk, worker: FileWorker, folder: Path) -> None:
         self.desk, self.worker, self.folder = desk, worker, folder
 
-    async def restore(self, direction: str, count: int = 1) -> str:
-        """Restore what a preview showed; why not, when it was refused."""
+    async def restore(self, direction: str, count: int = 1, paths: tuple[str, ...] = ()) -> str:
+        """Restore what a preview showed; why not, when it was refused. Files that it does not name stay as they are."""
         before = tree(self.folder)
         try:
-            plan = await self.desk.sessions.dispatch(PreviewRestore(self.desk.session_id, direction, count))  # type: ignore[arg-type]
+            plan = await self.desk.sessions.dispatch(
+                PreviewRestore(self.desk.session_id, direction, count, paths=paths)
+            )  # type: ignore[arg-type]
         except SessionRefused as refusal:
             assert tree(self.folder) == before
             return refusal.message
         assert tree(self.folder) == before
-        command = RestoreFiles(now=0, direction=direction, count=count, plan_id=plan.plan_id)  # type: ignore[arg-type]
+        assert not paths or {file.path for file in plan.files} == {f"{self.folder}/{path}" for path in paths}
+        command = RestoreFiles(now=0, direction=direction, count=count, paths=paths, plan_id=plan.plan_id)  # type: ignore[arg-type]
         try:
             await self.desk.do(command)
         except SessionRefused as refusal:
@@ -74,6 +82,8 @@ class Trial:
             assert tree(self.folder) == before
             return refusal.message
         assert not plan.is_refused
+        named = {str(Path(file.path).relative_to(self.folder)) for file in plan.files}
+        assert files(tree(self.folder), named) == files(before, named)
         return ""
 
 
@@ -138,3 +148,50 @@ def test_undo_after_foreign_changes_restores_what_tools_changed_or_changes_nothi
     messages: list[list[Work]], count: int, later: Work | None
 ) -> None:
     tried(messages, count, later, is_clean=False)
+
+
+Step: TypeAlias = list[Work] | tuple[Literal["undo", "redo"], int, tuple[str, ...]]
+SOME_PATHS = st.sampled_from(["a", "b", "d/x", "d/e/y", "n/m/z", "n/k"])
+KEPT = st.builds(Work, st.sampled_from(["write", "write", "edit", "delete"]), SOME_PATHS, TEXTS)
+RESTORES = st.tuples(
+    st.sampled_from(["undo", "redo"]), st.integers(1, 2), st.lists(SOME_PATHS, max_size=2, unique=True).map(tuple)
+)
+STEPS = st.lists(st.lists(KEPT, min_size=1, max_size=4) | RESTORES | RESTORES, min_size=2, max_size=9)
+
+
+async def mixed(root: Path, steps: list[Step]) -> None:
+    folder, worker = root / "work", FileWorker()
+    initial = tree(folder)
+    async with owned_sessions(root, "say: hi\n", MemoryLog(), harnesses=[worker]) as sessions:
+        wanted = CreateSession(model_ref="", harness=HARNESS, cwd=str(folder))
+        trial = Trial(Desk(sessions, await sessions.dispatch(wanted)), worker, folder)
+        for step in steps:
+            if isinstance(step, list):
+                await trial.desk.run(message(step))
+                continue
+            direction, count, paths = step
+            before = tree(folder)
+            if await trial.restore(direction, count, paths) == "" and direction == "undo":
+                restored = tree(folder)
+                assert await trial.restore("redo", 1, paths) == ""
+                assert tree(folder) == before
+                assert await trial.restore("undo", count, paths) == ""
+                assert tree(folder) == restored
+        diffs = {diff.path: diff for diff in await sessions.dispatch(GetSessionDiff(trial.desk.session_id))}
+        changed = files(initial, set()).items() ^ files(tree(folder), set()).items()
+        assert diffs.keys() == {f"{folder}/{path}" for path, _ in changed}
+        assert await trial.restore("undo", 100) in ("", "There are no file changes to undo.")
+        assert tree(folder) == initial
+
+
+@pytest.mark.timeout(1800)
+@example(
+    steps=[[Work("write", "n/m/z", "1"), Work("write", "n/k", "2")], ("undo", 1, ("n/m/z",)), [Work("write", "b")]]
+)
+@examples(25)
+@given(steps=STEPS)
+def test_whatever_was_undone_and_redone_file_by_file_undoing_the_rest_brings_the_folder_back(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as given_folder:
+        root = Path(given_folder).resolve()
+        start(root / "work")
+        asyncio.run(mixed(root, steps))

@@ -110,6 +110,7 @@ export interface Undo extends Command {
   type: "undo";
   count?: number | null;
   to?: number | null;
+  paths?: string[] | null;
   plan_id?: string | null;
 }
 
@@ -118,6 +119,7 @@ export interface Redo extends Command {
   type: "redo";
   count?: number | null;
   to?: number | null;
+  paths?: string[] | null;
   plan_id?: string | null;
 }
 

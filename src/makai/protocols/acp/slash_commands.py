@@ -90,7 +90,7 @@ def _compact() -> AvailableCommand:
     return AvailableCommand(name=COMPACT, description="Replace the conversation so far by a summary", input=hint)
 
 
-_STEPS: Final = CommandInput(hint="how many messages, and yes to confirm (optional)")
+_STEPS: Final = CommandInput(hint="how many messages, files, and yes to confirm (optional)")
 _RESTORING: Final = (
     AvailableCommand(name=UNDO, description="Restore files to before your last message", input=_STEPS),
     AvailableCommand(name=REDO, description="Bring back file changes that were undone", input=_STEPS),

@@ -94,6 +94,8 @@ class AgentRestore(Payload, frozen=True, kw_only=True):
     """How many messages with file changes, from the last one back."""
     to: AtLeastOne | None = None
     """The event of a message: everything since then, in place of `count`."""
+    paths: tuple[str, ...] = ()
+    """Only these files, absolute or below the session's folder; the others stay as they are. Empty: all of them."""
     plan_id: str = ""
     """Of a preview: nothing is done when the plan is another one by now."""
     preview: bool = False

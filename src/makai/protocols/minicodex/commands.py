@@ -115,6 +115,8 @@ class UndoCommand(Command, frozen=True, kw_only=True, tag="undo"):
     """How many messages with file changes, from the last one back; 1 when absent."""
     to: int | None = None
     """The event of a message, in place of `count`."""
+    paths: tuple[str, ...] | None = None
+    """Only these files, absolute or below the session's folder; the others stay as they are."""
     plan_id: str | None = None
     """Of the preview; refused when another one holds by now."""
 
@@ -124,6 +126,7 @@ class RedoCommand(Command, frozen=True, kw_only=True, tag="redo"):
 
     count: int | None = None
     to: int | None = None
+    paths: tuple[str, ...] | None = None
     plan_id: str | None = None
 
 

@@ -35,12 +35,12 @@ RESTORING = [
     {
         "name": "undo",
         "description": "Restore files to before your last message",
-        "input": {"hint": "how many messages, and yes to confirm (optional)"},
+        "input": {"hint": "how many messages, files, and yes to confirm (optional)"},
     },
     {
         "name": "redo",
         "description": "Bring back file changes that were undone",
-        "input": {"hint": "how many messages, and yes to confirm (optional)"},
+        "input": {"hint": "how many messages, files, and yes to confirm (optional)"},
     },
     {"name": "diff", "description": "Show the files that this session changed"},
 ]

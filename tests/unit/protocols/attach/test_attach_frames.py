@@ -62,7 +62,7 @@ REQUESTS: list[req.Request[Any]] = [
     req.ListSessions(base.SessionFilter(limit=3, cwd="/a")),
     req.GetSession("s"),
     req.ListApprovals(),
-    req.PreviewRestore("s", "redo", 2, to=7),
+    req.PreviewRestore("s", "redo", 2, to=7, paths=("a",)),
     req.GetSessionDiff("s"),
     req.ListPrompts("s"),
     req.GetPrompt("s", "docs", "summary", {"topic": "x"}),

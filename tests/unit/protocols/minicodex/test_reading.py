@@ -223,6 +223,7 @@ def test_commands_become_those_of_the_engine() -> None:
     assert asked(type="set_title", title="t") == engine.SetTitle(now=0, title="t")
     assert asked(type="undo", to=7, plan_id="p") == engine.RestoreFiles(now=0, to=7, plan_id="p")
     assert asked(type="redo", count=2) == engine.RestoreFiles(now=0, direction="redo", count=2)
+    assert asked(type="undo", paths=["a"]) == engine.RestoreFiles(now=0, paths=("a",))
     assert asked(type="withdraw", input_id="other") == engine.WithdrawInput(now=0, input_id="other")
     assert asked(type="compact") == engine.Compact(now=0, input_id="i")
 
