@@ -120,6 +120,7 @@ async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Pa
     [
         (cmd.Send(now=0, input_id="i", content="x", client_msg_id="c"), True),
         (cmd.Send(now=0, input_id="i", content="x"), False),
+        (cmd.RetryRun(now=0, run_id="r", input_id="i"), True),
         (cmd.WithdrawInput(now=0, input_id="i"), True),
         (cmd.ApproveCall(now=0, call_id="c", by="me"), True),
         (cmd.DenyCall(now=0, call_id="c", by="me"), True),

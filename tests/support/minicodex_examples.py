@@ -190,6 +190,14 @@ def makai_undo() -> Page:
     return page
 
 
+def makai_retry() -> Page:
+    page = Page("makai.1").greeted()
+    page.quietly("send", text="Hello!")
+    page.report(ev.RunFailed(code="rate_limited", message="Slow down.", provider_id="acme", retry_after_ms=2_000))
+    page.say("retry", run_id=page.room.trial.run.run_id)
+    return page
+
+
 def makai_withdraw() -> Page:
     page = Page("makai.1").greeted()
     page.quietly("send", text="Rename it.")
@@ -267,6 +275,7 @@ EXAMPLES = {
     "signs-of-life": signs_of_life,
     "makai-settings": makai_settings,
     "makai-undo": makai_undo,
+    "makai-retry": makai_retry,
     "makai-withdraw": makai_withdraw,
     "makai-run": makai_run,
     "makai-more": makai_more,

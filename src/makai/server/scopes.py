@@ -65,6 +65,7 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
 COMMANDS: Final[dict[type[cmd.UserCommand], TokenScope]] = {
     cmd.Send: "prompt",
     cmd.WithdrawInput: "prompt",  # messages of other tokens: approve
+    cmd.RetryRun: "prompt",  # runs of other tokens: approve
     cmd.Compact: "prompt",
     cmd.Abort: "prompt",  # runs of other tokens: approve
     cmd.SetModel: "prompt",
@@ -172,7 +173,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
         harness=lambda name: name != "native",
         terms=_is_wide,
     ),
-    req.ForkSession: _judged("session_id origin at model_ref cwd roots title", mode=_asks_less, terms=_is_wide),
+    req.ForkSession: _judged("session_id origin at before model_ref cwd roots title", mode=_asks_less, terms=_is_wide),
     SessionTerms: _judged(
         # Servers that a prompt token names are only its own: `_with_own_servers`.
         "system system_append builtin_tools tools tool_servers tool_servers_token client max_usd approval_s "
@@ -188,6 +189,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     ),
     cmd.Send: _judged("now input_id content client_msg_id delivery history continues", terms=_is_wide),
     cmd.WithdrawInput: _judged("now input_id token"),
+    cmd.RetryRun: _judged("now input_id run_id token"),
     cmd.Compact: _judged("now input_id instructions"),
     cmd.Abort: _judged("now run_id by reason token"),
     cmd.SetMode: _judged("now token", mode=_asks_less, agent_mode=bool),
@@ -365,6 +367,8 @@ class ScopedSessions:
                 return req.RunCommand(session_id, self._own_abort(command, state))
             case req.RunCommand(session_id=session_id, command=cmd.WithdrawInput(input_id=input_id)):
                 self._check_own_input(input_id, await self._sessions.dispatch(req.GetState(session_id)))
+            case req.RunCommand(session_id=session_id, command=cmd.RetryRun()):
+                self._check_own_run(await self._sessions.dispatch(req.GetState(session_id)))
             case req.RunCommand(session_id=session_id, command=cmd.Send(terms=run) as command):
                 wide = widening(command)
                 if run.allow_unknown_price and not wide:
@@ -405,6 +409,11 @@ class ScopedSessions:
         sent_by = next((waiting.terms.token for waiting in state.waiting if waiting.input_id == input_id), None)
         if sent_by not in (None, self._caller.label):
             raise forbidden(self._caller, "approve", "taking back a message that another caller sent")
+
+    def _check_own_run(self, state: SessionState) -> None:
+        """A run is retried on its own terms, which another caller may have been allowed to widen."""
+        if state.run is not None and state.run.purpose == "input" and state.run.terms.token != self._caller.label:
+            raise forbidden(self._caller, "approve", "retrying a run that another caller started")
 
     async def _in_allowed_folders(self, request: Any) -> Any:
         """A prompt token works where the server was started and in folders that a person trusts. With folders as they
@@ -472,9 +481,9 @@ def _stamped(command: cmd.UserCommand, label: str) -> cmd.UserCommand:
     match command:
         case cmd.Send(terms=terms):
             return msgspec.structs.replace(command, terms=msgspec.structs.replace(terms, token=label))
-        case (
-            cmd.SetMode() | cmd.ApproveCall() | cmd.DenyCall() | cmd.Abort() | cmd.RestoreFiles() | cmd.WithdrawInput()
-        ):
+        case cmd.SetMode() | cmd.ApproveCall() | cmd.DenyCall() | cmd.Abort() | cmd.RestoreFiles():
+            return msgspec.structs.replace(command, token=label)
+        case cmd.WithdrawInput() | cmd.RetryRun():
             return msgspec.structs.replace(command, token=label)
         case _:
             return command

@@ -24,7 +24,7 @@ from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.server.failover import FailoverExecutor, FailoverFollower, closed_error, is_usable
 from makai.server.owner_socket import OwnerSocket
 from makai.server.remote_sessions import RemoteSessions
-from makai.sessions.commands import Compact, Send
+from makai.sessions.commands import Compact, RetryRun, Send
 from makai.sessions.requests import AnswerT, GetState, Request, RunCommand
 from makai.sessions.service import Sessions, ToolRegistration
 
@@ -115,7 +115,7 @@ class SessionRouter:
 
     async def _with_variables(self, sessions: RemoteSessions, request: RunCommand) -> RunCommand:
         """The request with the variables of this process, when the command can start a run."""
-        if not isinstance(request.command, Send | Compact):
+        if not isinstance(request.command, Send | Compact | RetryRun):
             return request
         from makai.server.caller_variables import caller_variables, may_lend  # most processes own their sessions
 

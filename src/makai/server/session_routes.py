@@ -59,6 +59,8 @@ class NewBody(HasPermissionMode, frozen=True, forbid_unknown_fields=True):
 
 class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: int | None = None
+    before: int | None = None
+    model_ref: str | None = None
 
 
 class ArchiveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -175,7 +177,8 @@ class SessionRoutes:
     async def _fork(self, request: web.Request) -> web.Response:
         body = await read_body(request, ForkBody, MAX_BODY)
         sessions, origin = await self._session(request)
-        return answer({"session_id": await sessions.dispatch(req.ForkSession(origin=origin, at=body.at))}, 201)
+        wanted = req.ForkSession(origin=origin, at=body.at, before=body.before, model_ref=body.model_ref)
+        return answer({"session_id": await sessions.dispatch(wanted)}, 201)
 
     async def _archive(self, request: web.Request) -> web.Response:
         body = await read_body(request, ArchiveBody, MAX_BODY)

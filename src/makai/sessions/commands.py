@@ -59,6 +59,17 @@ class WithdrawInput(Timed, frozen=True, tag="withdraw_input"):
     token: str = ""
 
 
+class RetryRun(Timed, frozen=True, tag="retry_run"):
+    """Ask the model again after the newest run failed, on the conversation as it is: the message is not repeated. Only
+    the first retry of a run counts, so two clients never start two runs."""
+
+    run_id: str
+    """The run that failed."""
+    input_id: str
+    """Unique, as in `Send`."""
+    token: str = ""
+
+
 class ApproveCall(Timed, frozen=True, tag="approve"):
     call_id: str
     by: str
@@ -173,7 +184,17 @@ class Close(Timed, frozen=True, tag="close"):
 
 Setting: TypeAlias = SetMode | SetModel | SetHarness | SetTitle | SetTerms
 UserCommand: TypeAlias = (
-    Send | WithdrawInput | ApproveCall | DenyCall | Abort | Setting | Compact | Archive | Close | RestoreFiles
+    Send
+    | RetryRun
+    | WithdrawInput
+    | ApproveCall
+    | DenyCall
+    | Abort
+    | Setting
+    | Compact
+    | Archive
+    | Close
+    | RestoreFiles
 )
 """What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
 

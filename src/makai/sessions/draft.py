@@ -68,11 +68,10 @@ class Draft:
         self.log(ev.UserInput(input_id=input_id, content=content, client_msg_id=client_msg_id), run_id)
         self.effect(StartRun(run_id=run_id, input_id=input_id, model_ref=self.state.model_ref))
 
-    def answer_history(self, command: Send) -> None:
+    def answer_history(self, command: Send, retried_run_id: str = "") -> None:
         """Start a run without input."""
-        run_id = self.log_run_start(
-            command.input_id, "input", command.terms, input_id=command.input_id, client_msg_id=command.client_msg_id
-        )
+        answers = {"client_msg_id": command.client_msg_id, "retried_run_id": retried_run_id}
+        run_id = self.log_run_start(command.input_id, "input", command.terms, input_id=command.input_id, **answers)
         self._log_history(command.history, run_id)
         self.effect(StartRun(run_id=run_id, input_id=command.input_id, model_ref=self.state.model_ref))
 

@@ -54,6 +54,8 @@ def decide(state: SessionState, command: cmd.Command, open_texts: OpenTextsOf = 
             _create(draft, command)
         case cmd.Send():
             _send(draft, command)
+        case cmd.RetryRun():
+            _retry(draft, command)
         case cmd.WithdrawInput():
             _withdraw(draft, command)
         case cmd.ApproveCall() | cmd.DenyCall():
@@ -209,6 +211,30 @@ def _withdraw(draft: Draft, command: cmd.WithdrawInput) -> None:
         # An agent without turns is given such input at once, and says only later that it has read it.
         raise SessionRefused("INPUT_NOT_WAITING", "The agent was given this message already.", hint="Stop the run.")
     draft.log(same_fields(command, ev.InputWithdrawn))
+
+
+def _retry(draft: Draft, command: cmd.RetryRun) -> None:
+    state = draft.state
+    _check_open(state)
+    check_not_restoring(state)
+    _check_text(command.input_id, "input_id")
+    run = state.run
+    if run is None or run.run_id != command.run_id:
+        raise SessionRefused("STALE_RUN_ID", "Another run came after this one: it cannot be retried any more.")
+    if state.active_run is not None or run.status != "error":
+        raise SessionRefused("INVALID_COMMAND", "Only a run that failed can be retried.")
+    if not state.capabilities.needs_model:
+        raise SessionRefused(
+            "INVALID_COMMAND",
+            "The agent of this session keeps its conversation itself.",
+            hint="Send the message again.",
+        )
+    if run.purpose == "compaction":
+        _compact(draft, cmd.Compact(now=command.now, input_id=command.input_id))
+        return
+    terms = msgspec.structs.replace(run.terms, token=command.token)
+    again = cmd.Send(now=command.now, input_id=command.input_id, content="", terms=terms, continues=True)
+    draft.answer_history(again, retried_run_id=run.run_id)
 
 
 def _compact(draft: Draft, command: cmd.Compact) -> None:

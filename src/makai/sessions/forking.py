@@ -36,19 +36,47 @@ _SETTINGS: Final = (
 _OF_THE_ORIGIN: Final = (ev.SessionCreated, ev.SessionClosed, ev.InputAccepted, ev.InputWithdrawn, *_SETTINGS)
 
 
+_COPY_MARK: Final = " (fork)"
+
+
+async def last_event(log: EventLog, wanted: ForkSession) -> int | None:
+    """The last event of the origin that the fork has, when the request names one. The start of a run belongs to the
+    message that began it; before a message that steered a run stands what the run did until then."""
+    message = wanted.before
+    if message is None:
+        return wanted.at
+    if wanted.at is not None:
+        raise SessionRefused("BAD_ARGUMENT", "A fork has `at` or `before`, not both.")
+    ending = [each for each in await log.read(wanted.origin, max(message - 3, 0), 3) if each.event_id <= message]
+    match [logged.event if isinstance(logged, ev.Logged) else None for logged in ending]:
+        case [ev.RunStarted(), ev.RunStatusChanged(), ev.UserInput() | ev.HistoryMessage()]:
+            return message - 3
+        case [*_, ev.UserInput() | ev.HistoryMessage()]:
+            return message - 1
+    raise SessionRefused("BAD_ARGUMENT", f"Event {message} is no message.")
+
+
 def fork_of(origin: SessionState, wanted: ForkSession, now: int) -> Create:
     """The settings of a fork: the origin's, except those that the request names."""
+    if origin.terms.agent_session_id:
+        # Two sessions must not continue one conversation of the agent, and its beginning is known to the agent alone.
+        raise SessionRefused(
+            "INVALID_COMMAND",
+            "This session continues a conversation that its agent keeps itself; it cannot be branched.",
+            hint="Start a new session, and tell the agent what it needs to know.",
+        )
     at = origin.last_event_id if wanted.at is None else wanted.at
     if not 0 < at <= origin.last_event_id:
         raise SessionRefused("BAD_ARGUMENT", f"The session has events 1 to {origin.last_event_id}, not {at}.")
     settings = {name: getattr(origin, name) for name in ("model_ref", "mode", "cwd", "roots", "terms")}
-    settings["title"] = f"{origin.title} (fork)" if origin.title else ""
+    settings["title"] = f"{origin.title.removesuffix(_COPY_MARK)}{_COPY_MARK}" if origin.title else ""
     settings |= {name: value for name in settings if (value := getattr(wanted, name)) is not None}
     return Create(now=now, harness=origin.harness, forked_from=wanted.origin, forked_at=at, **settings)
 
 
-async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncIterator[list[Pending]]:
-    """The events of `origin` up to `through`, for a log in which the first of them gets the number `first`."""
+async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncIterator[tuple[list[Pending], bool]]:
+    """The events of `origin` up to `through`, for a log in which the first of them gets the number `first`: batches,
+    and whether each is the last."""
     numbers: list[int] = []
     """The origin's numbers of what was copied, in order; the copy's are `first`, `first + 1`, ..."""
     batch: list[Pending] = []
@@ -65,7 +93,7 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
         if len(batch) >= MAX_BATCH or (
             len(batch) >= BATCH and isinstance(batch[-1].event, ev.RunFinished | ev.RunFailed)
         ):
-            yield batch
+            yield batch, False
             batch = []
         copy = Pending(logged.ts, logged.run_id, event)
         if batch and len(one := joined([batch[-1], copy])) == 1:
@@ -74,4 +102,4 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
             batch.append(copy)
             numbers.append(logged.event_id)
     if batch:
-        yield batch
+        yield batch, True

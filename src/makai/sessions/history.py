@@ -275,6 +275,8 @@ class History:
         self._runs_say_it = True
 
     def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> None:
+        if event.retried_run_id and self._turn is not None and self._turn.run_id == event.retried_run_id:
+            self._turn.retry()
         self._turn = None
         self._runs_say_it |= event.without_turns
         if self._runs_say_it:

@@ -136,7 +136,7 @@ class LiveSession:
             except InvalidRequest as error:
                 raise SessionRefused("BAD_ARGUMENT", error.message, hint=error.hint) from None
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
-        input_id = command.input_id if isinstance(command, cmd.Send) else ""
+        input_id = command.input_id if isinstance(command, cmd.Send | cmd.RetryRun) else ""
         if environ:
             self._keep_environ(input_id, environ)
         self._put(Order(command, waiter))

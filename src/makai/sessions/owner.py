@@ -50,7 +50,7 @@ from makai.sessions.commands import (
     WithdrawInput,
 )
 from makai.sessions.following import LiveFollower
-from makai.sessions.forking import copied, fork_of
+from makai.sessions.forking import copied, fork_of, last_event
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
 from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
@@ -209,7 +209,7 @@ class OwnedSessions:
         process that dies meanwhile leaves a shorter one, in which nothing runs."""
         origin = (await self._session(wanted.origin)).state
         model_ref = await self._model_ref(wanted.model_ref or "", origin.harness, wanted.cwd or origin.cwd)
-        wanted = msgspec.structs.replace(wanted, model_ref=model_ref or None)
+        wanted = msgspec.structs.replace(wanted, model_ref=model_ref or None, at=await last_event(self._log, wanted))
         session_id, create = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
         assert create.forked_at is not None
         session = self._new_live(session_id, SessionState(harness=create.harness))
@@ -217,12 +217,8 @@ class OwnedSessions:
         try:
             await session.submit(create)
             first = session.state.last_event_id + 1
-            batches = copied(self._log, wanted.origin, create.forked_at, first)
-            batch = await anext(batches, None)
-            while batch is not None:
-                following = await anext(batches, None)
-                await session.adopt(batch, is_last=following is None)
-                batch = following
+            async for batch, is_last in copied(self._log, wanted.origin, create.forked_at, first):
+                await session.adopt(batch, is_last=is_last)
         except BaseException:
             if session.state.last_event_id:
                 await self._log.delete(session_id)

@@ -101,6 +101,8 @@ class ForkSession(_NewSession, HasPermissionMode, frozen=True, kw_only=True):
     origin: str
     at: int | None = None
     """The last event of the origin that counts; its last one when not given."""
+    before: int | None = None
+    """The event of a message, in place of `at`: the fork ends before it, and without the run that it began."""
     model_ref: str | None = None
     mode: DecodedMode | None = None
     cwd: str | None = None
@@ -123,13 +125,13 @@ class RunCommand(Request[Receipt], frozen=True):
 
     @property
     def is_repeatable(self) -> bool:
-        """A call is decided once, a run aborted once and an input withdrawn once, so the repetition is refused if the
-        first attempt counted. Other commands could apply twice, hit the next run, or undo a change that another client
-        made in between."""
+        """A call is decided once, a run aborted or retried once and an input withdrawn once, so the repetition is
+        refused if the first attempt counted. Other commands could apply twice, hit the next run, or undo a change that
+        another client made in between."""
         match self.command:
             case cmd.Send(client_msg_id=client_msg_id):
                 return client_msg_id is not None
-            case cmd.ApproveCall() | cmd.DenyCall() | cmd.WithdrawInput():
+            case cmd.ApproveCall() | cmd.DenyCall() | cmd.WithdrawInput() | cmd.RetryRun():
                 return True
             case cmd.Abort(run_id=run_id):
                 return run_id is not None

@@ -262,6 +262,25 @@ async def test_a_prompt_token_stops_its_own_runs_only(tmp_path: Path) -> None:
         assert state.run.terms.token == "ci/0123456789ab"
 
 
+async def test_a_prompt_token_retries_its_own_runs_only(tmp_path: Path) -> None:
+    """The rules that came with a failed run hold in its retry too."""
+    async with asyncio.timeout(60), owned_sessions(tmp_path, "fail: invalid_request No.") as sessions:
+        client = await desk(sessions)
+        mine = scopes.ScopedSessions(sessions, caller("prompt"))
+        other = scopes.ScopedSessions(sessions, Caller(name="ci", scope="prompt", token_id="ba9876543210"))
+        await mine.dispatch(req.RunCommand(client.session_id, cmd.Send(now=0, input_id="1", content="Go")))
+        await client.until_settled()
+        run = (await sessions.dispatch(req.GetState(client.session_id))).run
+        assert run is not None
+        retry = req.RunCommand(client.session_id, cmd.RetryRun(now=0, run_id=run.run_id, input_id="2", token="forged"))
+        with pytest.raises(Forbidden, match="another caller"):
+            await other.dispatch(retry)
+        await mine.dispatch(retry)
+        run = (await sessions.dispatch(req.GetState(client.session_id))).run
+        assert run is not None
+        assert (run.run_number, run.terms.token) == (2, "ci/0123456789ab")
+
+
 async def test_a_prompt_token_takes_back_its_own_messages_only(tmp_path: Path) -> None:
     async with asyncio.timeout(60), owned_sessions(tmp_path, "say: One.\nstall") as sessions:
         session_id = (await desk(sessions)).session_id

@@ -105,6 +105,11 @@ class Sessions(RuleBasedStateMachine):
         except SessionRefused:
             return
 
+    @rule(stale=st.booleans())
+    def retry(self, stale: bool) -> None:
+        run_id = "stale" if stale or self.state.run is None else self.state.run.run_id
+        self.do(cmd.RetryRun(now=self.now, run_id=run_id, input_id=f"retry-{len(self.log)}"))
+
     @precondition(lambda self: self.state.waiting)
     @rule(place=st.integers(0, 5))
     def withdraw_what_waits(self, place: int) -> None:

@@ -76,6 +76,10 @@ COMMANDS: list[tuple[Situation, cmd.Command, str]] = [
     (idle, send(client_msg_id="x" * 257), "BAD_ARGUMENT"),
     (running, send(delivery="shout"), "BAD_ARGUMENT"),
     (crowded, send(input_id="input-1", delivery="queue"), "BUSY"),
+    # retry
+    (idle, cmd.RetryRun(now=1, run_id="of yesterday", input_id="k"), "STALE_RUN_ID"),
+    (running, cmd.RetryRun(now=1, run_id=running().run.run_id, input_id="k"), "INVALID_COMMAND"),
+    (idle, cmd.RetryRun(now=1, run_id=idle().run.run_id, input_id="k"), "INVALID_COMMAND"),
     # withdraw
     (idle, cmd.WithdrawInput(now=1, input_id="input-earlier"), "INPUT_NOT_WAITING"),
     (crowded, cmd.WithdrawInput(now=1, input_id="input-now"), "INPUT_NOT_WAITING"),
@@ -127,6 +131,7 @@ def test_a_command_that_does_not_fit_is_refused_and_changes_nothing(
 
 FOR_ALL: list[cmd.Command] = [
     send(),
+    cmd.RetryRun(now=1, run_id="r", input_id="k"),
     cmd.WithdrawInput(now=1, input_id="i1"),
     approve(),
     deny(),

@@ -126,6 +126,9 @@ export interface Redo extends Command {
 /** Take back a message that waits: it never runs. makai.1 */
 export interface Withdraw extends Command { type: "withdraw"; input_id: string; }
 
+/** Ask the model again after a run failed, without a second copy of the message; only the first retry counts. makai.1 */
+export interface Retry extends Command { type: "retry"; run_id: string; }
+
 export interface Welcome extends Envelope {
   type: "welcome";
   v: string;
@@ -373,6 +376,7 @@ export interface SessionDetails extends Envelope {
   closed: boolean;
   waiting: WaitingInput[];
   cwd?: string;
+  forked_from?: string;
   usage?: Usage;
   context_tokens?: number;
   context_window?: number;
@@ -468,7 +472,7 @@ export interface SessionClosed extends EventBase { type: "session_closed"; reaso
 
 export type ClientMessage =
   | Hello | Resume | Send | Approve | Deny | Abort | GetSnapshot | Ping | SetMode | SetModel | SetAgent |
-    SetTitle | Compact | Undo | Redo | Withdraw;
+    SetTitle | Compact | Undo | Redo | Withdraw | Retry;
 
 export type DocumentItem =
   | UserTextItem | AssistantTextItem | ToolCallItem | FunctionCallOutputItem | ReasoningItem;

@@ -137,6 +137,13 @@ class WithdrawCommand(Command, frozen=True, kw_only=True, tag="withdraw"):
     """Of `input_accepted` or `session_details.waiting`."""
 
 
+class RetryCommand(Command, frozen=True, kw_only=True, tag="retry"):
+    """Ask the model again after a run failed, without a second copy of the message; only the first retry counts."""
+
+    run_id: str
+    """The run that failed (`error.run_id`)."""
+
+
 _RunCommand: TypeAlias = SendCommand | ApproveCommand | DenyCommand | AbortCommand
 _MakaiCommand: TypeAlias = (
     SetModeCommand
@@ -147,6 +154,7 @@ _MakaiCommand: TypeAlias = (
     | UndoCommand
     | RedoCommand
     | WithdrawCommand
+    | RetryCommand
 )
 SessionCommand: TypeAlias = _RunCommand | _MakaiCommand
 """What the engine carries out."""
@@ -275,6 +283,7 @@ _ENGINE_COMMANDS: Final[dict[type[SessionCommand], type[engine.UserCommand]]] = 
     UndoCommand: engine.RestoreFiles,
     RedoCommand: engine.RestoreFiles,
     WithdrawCommand: engine.WithdrawInput,
+    RetryCommand: engine.RetryRun,
 }
 """Fields of the same name mean the same; what a client leaves out has the engine's default."""
 

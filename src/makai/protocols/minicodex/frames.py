@@ -264,6 +264,8 @@ class SessionDetails(BaseFrame, frozen=True, kw_only=True, tag="session_details"
     closed: bool
     waiting: tuple[WaitingInput, ...]
     cwd: str | UnsetType = UNSET
+    forked_from: str | UnsetType = UNSET
+    """The session from which this one was branched; it may have been deleted since."""
     usage: Usage | UnsetType = UNSET
     context_tokens: int | UnsetType = UNSET
     context_window: int | UnsetType = UNSET

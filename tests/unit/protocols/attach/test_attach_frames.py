@@ -31,6 +31,7 @@ PROBLEM = wire.AttachProblem(
 )
 COMMANDS: list[cmd.UserCommand] = [
     cmd.Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
+    cmd.RetryRun(now=0, run_id="r", input_id="i1"),
     cmd.WithdrawInput(now=0, input_id="i1"),
     cmd.ApproveCall(now=0, call_id="c", by="cli", scope="always", digest="d"),
     cmd.DenyCall(now=0, call_id="c", by="cli"),

@@ -61,6 +61,7 @@ def test_the_schema_says_what_needs_a_capability() -> None:
         "Undo",
         "Redo",
         "Withdraw",
+        "Retry",
     }
     assert {name for name, part in server.items() if part.get("x-capability") == "streaming"} == {
         "AssistantTextDelta",

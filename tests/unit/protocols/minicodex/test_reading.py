@@ -78,6 +78,7 @@ REQUIRED = {
     "title": "t",
     "agent": "codex",
     "input_id": "i",
+    "run_id": "r",
 }
 
 
@@ -225,6 +226,7 @@ def test_commands_become_those_of_the_engine() -> None:
     assert asked(type="redo", count=2) == engine.RestoreFiles(now=0, direction="redo", count=2)
     assert asked(type="undo", paths=["a"]) == engine.RestoreFiles(now=0, paths=("a",))
     assert asked(type="withdraw", input_id="other") == engine.WithdrawInput(now=0, input_id="other")
+    assert asked(type="retry", run_id="r") == engine.RetryRun(now=0, run_id="r", input_id="i")
     assert asked(type="compact") == engine.Compact(now=0, input_id="i")
 
 
