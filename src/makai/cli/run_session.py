@@ -231,7 +231,7 @@ class _Run:
         """The question and the files that go along with it."""
         if not self._request.files:
             return self._request.question
-        from makai.cli.terminal.attachments import attach_files  # most runs have none
+        from makai.tools.attachments import attach_files  # most runs have none
 
         attached = await asyncio.to_thread(attach_files, self._request.question, self._request.files)
         for notice in attached.notices:

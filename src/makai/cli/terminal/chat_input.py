@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from makai.cli.terminal import slash_commands as slash
-from makai.cli.terminal.attachments import attach, detach
 from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.clipboard import clipboard_picture
 from makai.cli.terminal.composer import Composer, TypedMessage
@@ -26,6 +25,7 @@ from makai.core.errors import MakaiError
 from makai.core.programs import failed_editor
 from makai.core.session_events import Delivery
 from makai.core.visible_text import one_line, shown
+from makai.tools.attachments import attach, detach
 
 MAX_SHELL_LINES: Final = 30
 """Lines of a command's output that are shown; Ctrl+O shows the rest."""

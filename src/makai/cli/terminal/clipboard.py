@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from makai.aio.child_process import ChildProcess
-from makai.cli.terminal.attachments import MAX_PICTURE_BYTES, picture_type
 from makai.core.content import Image
 from makai.core.errors import InvalidRequest
 from makai.core.programs import find_program, trusted_environment
+from makai.tools.attachments import MAX_PICTURE_BYTES, picture_type
 
 DEADLINE_S: Final = 5.0
 _PROGRAMS: Final = (

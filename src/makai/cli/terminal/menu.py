@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from makai.cli.terminal.fuzzy import best_matches
 from makai.cli.terminal.styled_text import Line, Span, line
 from makai.core.visible_text import one_line
+from makai.tools.fuzzy import best_matches
 
 MAX_ROWS: Final = 10
 MAX_LABEL: Final = 44

@@ -19,7 +19,6 @@ from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.context_usage import context_lines
 from makai.cli.terminal.export_commands import copy, export
 from makai.cli.terminal.folder_trust import project_files
-from makai.cli.terminal.fuzzy import best_matches
 from makai.cli.terminal.menu import Choice
 from makai.cli.terminal.status_commands import MODE_MEANINGS, permissions, servers, status
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
@@ -33,6 +32,7 @@ from makai.core.visible_text import exact_line, one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
 from makai.sessions.requests import GetPrompt, GetTrust, ListPrompts, ListSessions, SetTrust
 from makai.sessions.state import SessionState
+from makai.tools.fuzzy import best_matches
 
 MAX_LISTED: Final = 12
 MODE_HELP: Final = "\n".join(f"  {mode:<12}  {meaning}" for mode, meaning in MODE_MEANINGS.items())

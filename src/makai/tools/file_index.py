@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from makai.cli.terminal.fuzzy import best_matches
 from makai.core.errors import MakaiError
+from makai.tools.fuzzy import best_matches
 from makai.tools.search_worker import files_below
 from makai.tools.workspace import Workspace
 

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from makai.cli.terminal.file_mentions import Mention, mentions
 from makai.core.content import Image, Resource, ResourceLink, SessionPart, Text, own_words
 from makai.tools.file_errors import printable
+from makai.tools.file_mentions import Mention, mentions
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 MAX_ALL_TEXT_BYTES: Final = 512 * 1024

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makai.cli.terminal.file_mentions import Mention, mention, mentions, path_being_typed
 from makai.core.visible_text import shown
+from makai.tools.file_mentions import Mention, mention, mentions, path_being_typed
 
 PATHS = st.text(
     st.one_of(st.sampled_from('ab /."\\\n\r\t\x1b\u202e@()'), st.characters(), st.sampled_from("\udc80\udcff")),

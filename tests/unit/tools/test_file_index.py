@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from makai.cli.terminal import file_index
-from makai.cli.terminal.file_index import FileIndex, FoundPaths
+from makai.tools.file_index import FileIndex, FoundPaths
 
 
 def written(path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from makai.cli.terminal.attachments import (
+from makai.core.content import Image, Resource, ResourceLink, SessionPart, Text
+from makai.tools.attachments import (
     MAX_NAMES,
     MAX_TEXT_BYTES,
     AttachedContent,
@@ -17,7 +18,6 @@ from makai.cli.terminal.attachments import (
     detach,
     dragged_picture,
 )
-from makai.core.content import Image, Resource, ResourceLink, SessionPart, Text
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 PICTURE = Image(data=base64.b64encode(PNG).decode(), mime_type="image/png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makai.cli.terminal.fuzzy import best_matches, letters_in_order
+from makai.tools.fuzzy import best_matches, letters_in_order
 
 NAMES = st.text(st.sampled_from("abcAB/._- ß\n*[]^\\İ"), max_size=12)
 
