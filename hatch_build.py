@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WITHIN_S = 900
-COMMANDS = (("ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"), ("run", "build", "--silent"))
+COMMANDS = (("ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=dev"), ("run", "build", "--silent"))
 MISSING = (
     "the page of `makai serve` is not part of this build: {why}. Install Node.js 20.19 or newer with npm, run "
     "`make page`, then build again; everything else works without it."
