@@ -45,10 +45,11 @@ mutants: .venv/.ready page sdkpackages ## break the code clause by clause and se
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
 
-schema: .venv/.ready ## regenerate schema/ and docs/harness-matrix.* from the types and tables
+schema: .venv/.ready ## regenerate schema/, docs/harness-matrix.* and the manual page from the types, tables and commands
 	@$(BIN)/python tools/schema.py
 	@$(BIN)/python tools/typescript_types.py
 	@$(BIN)/python tools/harness_matrix.py
+	@$(BIN)/python tools/man_page.py
 
 docs: .venv/.ready ## regenerate the transcripts in docs/protocol/ from running servers (needs curl)
 	@$(BIN)/python tools/transcripts.py
