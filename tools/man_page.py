@@ -1,5 +1,5 @@
-"""Writes `packaging/makai.1`, the manual page, from the help of all commands. It has no date: the same commands give the
-same page. The wheel installs it below share/man, where `man` finds it."""
+"""Writes `packaging/makai.1`, the manual page, from the help of all commands. It has no date, so the same commands give
+the same page. The wheel installs it below share/man, where `man` finds it."""
 
 from __future__ import annotations
 
