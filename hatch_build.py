@@ -1,5 +1,8 @@
-"""Build hook: every sdist and wheel contains the page of `makai serve`. A checkout that has none builds it with npm; a
-build without npm says what is missing and continues, because everything else works without the page."""
+"""Build hook: every sdist and wheel contains the page of `makai serve`, or is not built.
+
+A checkout without a built page builds it with npm. The sdist brings the built page along, so that a wheel can be built
+from it without npm. An editable install needs no page: `make page` adds it later.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,27 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WITHIN_S = 900
-COMMANDS = (("ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"), ("run", "build", "--silent"))
+INSTALL = ("ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=dev")
+BUILD = ("run", "build", "--silent")
 MISSING = (
-    "the page of `makai serve` is not part of this build: {why}. Install Node.js 20.19 or newer with npm, run "
-    "`make page`, then build again; everything else works without it."
+    "The page of `makai serve` is not built: {why}. Install Node.js 20.19 or newer with npm and try again. Without "
+    "npm, install a release (`pip install makai`): its wheel and its source package contain the page."
 )
 
 
 class BuildPage(BuildHookInterface):  # type: ignore[type-arg, misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        if version == "editable" or (root / "src/makai/server/page/index.html").is_file():
+        page = root / "src/makai/server/page/index.html"
+        if version == "editable" or page.is_file():
             return
         npm = shutil.which("npm")
         if npm is None:
-            self.app.display_warning(MISSING.format(why="npm is not installed"))
-            return
-        for arguments in COMMANDS:
+            raise SystemExit(MISSING.format(why="npm is not installed"))
+        for arguments in (INSTALL, BUILD):
             try:
                 subprocess.run([npm, *arguments], cwd=root / "web", check=True, timeout=WITHIN_S)
             except (OSError, subprocess.SubprocessError) as error:
-                self.app.display_warning(MISSING.format(why=f"npm failed ({error})"))
-                return
+                raise SystemExit(MISSING.format(why=f"npm failed ({error})")) from error
+        if not page.is_file():
+            raise SystemExit(MISSING.format(why="npm wrote no index.html"))

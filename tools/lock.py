@@ -36,7 +36,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PYTHONS: Final = ("cp311", "cp312", "cp313")
+PYTHONS: Final = ("cp311", "cp312", "cp313", "cp314")
 PLATFORMS: Final = re.compile(
     r"any|(many|musl)linux\w*_(x86_64|aarch64)|macosx_\d+_\d+_(x86_64|arm64|universal2)", re.ASCII
 )
@@ -53,10 +53,18 @@ class Lock(NamedTuple):
     title: str
     without: str = ""
     """A lock file whose packages are not repeated here."""
+    part_of: str = ""
+    """A lock file that has these packages too. The versions are the ones there, so that it can be installed on top."""
 
 
 LOCKS: Final = (
-    Lock("constraints.txt", (".[dev,local,grpc]",), "What `make run` and `make test` install."),
+    Lock("constraints.txt", (".[dev,local,grpc]",), "What `make test` and all other targets install."),
+    Lock(
+        "constraints-run.txt",
+        (".[local]",),
+        "The part of constraints.txt that `make run` installs.",
+        part_of="constraints.txt",
+    ),
     Lock(
         "constraints-extras.txt",
         (".[dev,local,grpc,keyring]",),
@@ -98,6 +106,9 @@ def main() -> None:
         if lock.without:
             listed = pins_of((ROOT / lock.without).read_text())
             pins = {name: version for name, version in pins.items() if name not in listed}
+        if lock.part_of:
+            listed = pins_of((ROOT / lock.part_of).read_text())
+            pins = {name: listed[name] for name in pins}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = pool.map(hashes_of, pins.keys(), pins.values(), itertools.repeat(indexes))
             found = dict(zip(pins, answers, strict=True))
@@ -166,7 +177,7 @@ def _is_supported(tag: Tag) -> bool:
         return False
     if tag.abi == "abi3":
         return tag.interpreter.startswith("cp3") and int(tag.interpreter[3:]) <= int(PYTHONS[-1][3:])
-    return tag.interpreter in PYTHONS or tag.interpreter in ("py3", "py2.py3", "py311", "py312", "py313")
+    return tag.interpreter in PYTHONS or tag.interpreter in ("py3", "py2.py3", "py311", "py312", "py313", "py314")
 
 
 def files_of(index: str, name: str) -> Iterator[tuple[str, str]]:

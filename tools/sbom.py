@@ -40,7 +40,8 @@ NAMED: Final = {
 """Older metadata has a name or a classifier; the one for BSD does not say which, and both are allowed."""
 LOCK_FILES: Final = ("constraints.txt", "constraints-extras.txt")
 EXTRAS: Final = ("local", "grpc", "keyring")
-NPM: Final = {"web": "the page", "sdk/typescript": "the TypeScript SDK"}
+NPM: Final = {"web": ("dompurify", "highlight.js", "marked", "svelte"), "sdk/typescript": ()}
+"""The folders with a lock file of npm, and which packages are part of what is built there. Others are tools."""
 SBOM: Final = "sbom.cdx.json"
 LICENCES: Final = "licences.md"
 _WORDS: Final = re.compile(r"\(|\)|[^\s()]+")
@@ -139,19 +140,32 @@ def python_licence(metadata: Any) -> str:
 
 def npm_components(root: Path) -> list[Component]:
     found: dict[str, Component] = {}
-    for folder in NPM:
+    for folder, built_in in NPM.items():
         packages = json.loads((root / folder / "package-lock.json").read_text())["packages"]
+        part = npm_closure(built_in, packages)
         for path, package in packages.items():
             if not path:
                 continue
             name = package.get("name") or path.rpartition("node_modules/")[2]  # a name stands beside an alias
             purl = f"pkg:npm/{name.replace('@', '%40', 1) if name.startswith('@') else name}@{package['version']}"
-            scope: Scope = "excluded" if package.get("dev") else "required"
+            scope: Scope = "required" if path in part else "excluded"
             digest = package["integrity"].removeprefix("sha512-")
             hashes = ({"alg": "SHA-512", "content": base64.b64decode(digest).hex()},)
             if purl not in found or scope == "required":
                 found[purl] = Component(name, package["version"], purl, package.get("license", ""), scope, hashes)
     return [found[purl] for purl in sorted(found)]
+
+
+def npm_closure(names: Iterable[str], packages: Mapping[str, Any]) -> frozenset[str]:
+    """The paths of these packages in a lock file and of all that they need. A copy for one package alone counts as part
+    of whatever needs its name."""
+    found, waiting = set[str](), [*names]
+    while waiting:
+        ending = f"node_modules/{waiting.pop()}"
+        for path in {each for each in packages if each == ending or each.endswith(f"/{ending}")} - found:
+            found.add(path)
+            waiting += packages[path].get("dependencies", {})
+    return frozenset(found)
 
 
 def is_allowed(expression: str) -> bool:

@@ -39,6 +39,9 @@ NEEDED = (
     Need("bsdextrautils", ("hexdump",), "the harmless options of hexdump and column"),
     Need("zip", ("zip",), "the harmless options of unzip"),
     Need("unzip", ("unzip",), "the harmless options of unzip"),
+    Need("zsh", ("zsh",), "completion in zsh"),
+    Need("fish", ("fish",), "completion in fish"),
+    Need("man-db", ("man",), "the manual page"),
     Need("chromium", ("chromium", "chromium-browser", "google-chrome"), "the page in a real browser"),
 )
 

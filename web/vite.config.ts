@@ -1,7 +1,7 @@
 // How the page is built: into the Python package, which serves it. No inline scripts or styles: the server's
 // Content-Security-Policy allows neither.
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { defineConfig } from "vitest/config";
+import { defineConfig } from "vite";
 
 const SERVER = process.env["MAKAI_SERVER"] ?? "http://127.0.0.1:8717";
 
@@ -21,5 +21,4 @@ export default defineConfig({
       "/ws": { target: SERVER.replace("http", "ws"), ws: true },
     },
   },
-  test: { environment: "jsdom", include: ["test/**/*.test.ts"] },
 });

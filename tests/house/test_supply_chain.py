@@ -32,7 +32,7 @@ NPM_FOLDERS = [
 NPM_LOCKS = [f"{folder}/package-lock.json" for folder in NPM_FOLDERS]
 EVERY_LOCK = [*(lock.file for lock in LOCKS), *NPM_LOCKS]
 WITHIN_S = 120
-_ENTRY = re.compile(r"[a-z0-9-]+==[^\s;]+( \\\n    --hash=sha256:[0-9a-f]{64})+\n", re.ASCII)
+_ENTRY = re.compile(r"[a-z0-9-]+==[^\s;]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n", re.ASCII)
 
 
 def _pyproject() -> dict[str, object]:
@@ -78,6 +78,32 @@ def test_what_makai_and_its_tools_need_is_locked_and_installed_in_that_version()
     needed = sbom.closure("makai", ("dev", "local", "grpc"), installed) - {"makai"}
     assert (unmet, sorted(needed - pins.keys())) == ([], [])
     assert {name: installed[name].version for name in needed} == {name: pins[name] for name in needed}
+
+
+def test_what_running_needs_is_a_part_of_the_lock_of_everything() -> None:
+    """So that `make test` after `make run` adds what is missing, and replaces nothing."""
+    entries = [set(_ENTRY.findall((ROOT / name).read_text())) for name in ("constraints-run.txt", "constraints.txt")]
+    installed = _distributions()
+    builds = sbom.closure("hatchling", (), installed) | sbom.closure("editables", (), installed)
+    needed = (sbom.closure("makai", ("local",), installed) | builds) - {"makai"}
+
+    assert entries[0] <= entries[1]
+    assert pins_of((ROOT / "constraints-run.txt").read_text()).keys() == needed
+
+
+def test_the_page_is_built_without_the_packages_that_only_its_tests_need() -> None:
+    packages = json.loads((ROOT / "web/package-lock.json").read_text())["packages"]
+    to_build = {path.removeprefix("node_modules/") for path, package in packages.items() if not package.get("dev")}
+
+    assert to_build.isdisjoint({"axe-core", "jsdom", "svelte-check", "typescript", "vitest"})
+    assert to_build >= {"svelte", "vite"}
+
+
+def test_the_bill_of_materials_tells_what_is_in_the_page_from_what_builds_it() -> None:
+    scopes = {each.name: each.scope for each in sbom.npm_components(ROOT)}
+
+    assert {scopes[name] for name in ("dompurify", "highlight.js", "marked", "svelte", "esm-env")} == {"required"}
+    assert {scopes[name] for name in ("vite", "rollup", "esbuild", "typescript", "vitest")} == {"excluded"}
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
@@ -166,7 +192,8 @@ def test_a_lock_is_written_from_an_index_and_holds_no_address(tmp_path: Path) ->
         ("a-1.0-cp38-abi3-macosx_11_0_arm64.whl", True),
         ("a-1.0-cp310-cp310-manylinux_2_17_x86_64.whl", False),
         ("a-1.0-cp313-cp313t-manylinux_2_17_x86_64.whl", False),
-        ("a-1.0-cp314-abi3-manylinux_2_17_x86_64.whl", False),
+        ("a-1.0-cp314-cp314-manylinux_2_17_x86_64.whl", True),
+        ("a-1.0-cp315-abi3-manylinux_2_17_x86_64.whl", False),
         ("a-1.0-cp312-cp312-win_amd64.whl", False),
         ("a-1.0-cp312-cp312-manylinux_2_17_s390x.whl", False),
         ("a-1.0.1-py3-none-any.whl", False),

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "harness": ("makai.cli.harness:command", "Run other agents on tasks, in git worktrees, and see what each can do."),
     "doctor": ("makai.cli.doctor:command", "Check what is installed and reachable, and what to do next."),
     "config": ("makai.cli.config:command", "Show and change your settings: model, mode, effort, theme, sandbox."),
+    "self-update": ("makai.cli.self_update:command", "Show the command that updates makai."),
     "completion": ("makai.cli.commands:completion_command", "Print the completion script for your shell."),
 }
 """Command -> `module:attribute`, and its line in the overview."""
@@ -57,6 +58,8 @@ _OTHER_WORDS = {
         "get": "makai config get",
         "agents": "makai harness list",
         "pull": "makai models pull",
+        "update": "makai self-update",
+        "upgrade": "makai self-update",
     },
 }
 """Words that are commands of other programs or belong to another command of makai."""
