@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from support.minicodex_client import BOTH
 from support.serving import serving
 from support.tokens import bearer, make_token
 
@@ -16,10 +17,10 @@ ASKS = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
 
 async def test_a_saved_permission_is_listed_and_revoked(tmp_path: Path, project: Path) -> None:
     async with serving(tmp_path, ASKS) as site:
-        client = await site.client(await site.session(cwd=project))
-        await client.ask("send", text="Go", delivery="queue")
+        client = await site.client(await site.session(cwd=project), *BOTH)
+        assert await client.ask("send", text="Go") == "accepted"
         asked = (await client.until("approval_pending"))[-1]
-        await client.ask("approve", call_id=asked["call_id"], scope="always")
+        assert await client.ask("approve", call_id=asked["call_id"], scope="always") == "accepted"
         await client.until_over()
         [grant] = (await site.ask("GET", "/api/grants"))[1]["grants"]
         assert (grant["folder"], grant["allow"]) == (str(project), True)

@@ -28,6 +28,7 @@ from makai.sessions import requests as req
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.service import Follower, Sessions, ToolRegistration
 from makai.sessions.state import SessionState
+from makai.transports.guard import PAGE_FILES
 
 if TYPE_CHECKING:
     from makai.server.session_source import SettingsOf
@@ -106,7 +107,7 @@ MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
 }
 ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/"): None,
-    ("GET", "/icon.svg"): None,
+    **{("GET", f"/{name}"): None for name in PAGE_FILES},
     ("GET", "/assets/{name}"): None,
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
