@@ -45,6 +45,13 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/api/auth/login"): {"provider_id": "no-such-provider"},
     ("POST", "/api/auth/flows/{flow_id}/answer"): {"prompt_id": "p", "answer": "a"},
     ("POST", "/api/auth/logout"): {"provider_id": "no-such-provider"},
+    ("PATCH", "/api/settings"): {},
+    ("POST", "/api/grants/revoke"): {"folder": "/none", "rule": "Bash(ls)"},
+    ("POST", "/api/trust"): {"folder": "/none", "trusted": False},
+    ("POST", "/api/tokens"): {"name": "", "scope": "observe", "lasts_s": 60},
+    ("POST", "/api/mcp"): {"name": ""},
+    ("POST", "/api/mcp/remove"): {"name": "none"},
+    ("POST", "/api/mcp/test"): {"name": "none"},
 }
 
 
@@ -74,7 +81,12 @@ async def test_every_route_refuses_exactly_the_scopes_below_its_own(tmp_path: Pa
             if (method, path) in (("GET", "/v1/makai"), ("GET", "/ws"), ("POST", "/v1/makai")):
                 continue  # connections, below
             session_id = await site.session()
-            there = path.replace("{id}", session_id).replace("{flow_id}", "f").replace("{name}", "n")
+            there = (
+                path.replace("{id}", session_id)
+                .replace("{flow_id}", "f")
+                .replace("{name}", "n")
+                .replace("{token_id}", "t")
+            )
             status, said = await site.ask(method, there, BODIES.get((method, path)), headers=headers)
             allowed[method, path] = status != 403
             assert status not in (401, 405, 500), (method, path, said)

@@ -165,7 +165,7 @@ async def serving(
 
         def app(guard: Guard) -> web.Application:
             agent = AcpServer(source.get, models, model=SCENARIO_MODEL).serve if acp else None
-            made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s, acp=agent)
+            made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s, acp=agent, home=home)
             routes.extend(made.router.routes())
             return made
 

@@ -240,6 +240,10 @@ class Workbench:
     def servers(self) -> tuple[ServerStatus, ...]:
         return self._manager.statuses() if self._manager is not None else ()
 
+    def server_logs(self) -> dict[str, str]:
+        """The last lines that the programs of the connected MCP servers wrote to standard error, by server."""
+        return self._manager.logs() if self._manager is not None else {}
+
     @property
     def notices(self) -> tuple[Notice, ...]:
         return (*self._notices, *self._server_notices.current(self.servers))

@@ -4,7 +4,6 @@ works on one file, and `path` and `edit` work also when that file is broken."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from makai.cli.console import (
 
 if TYPE_CHECKING:
     from makai.core.settings import Settings
+    from makai.providers.config_file import ConfigFile
 
 PROJECT_OPTION = click.option(
     "--project", is_flag=True, help="The file of this folder, .makai/config.toml, instead of your own."
@@ -52,7 +52,7 @@ def command() -> None:
 @PROJECT_OPTION
 def path_command(project: bool) -> None:
     """Print where the file is, also when there is none yet."""
-    say(str(_path(project)))
+    say(str(_file(project).path))
 
 
 @command.command("show")
@@ -104,20 +104,15 @@ def get_command(key: str, as_json: bool) -> int:
 @PROJECT_OPTION
 def set_command(key: str, value: str, project: bool) -> None:
     """Change one key of your file; comments stay as they are."""
-    from makai.cli.config_text import with_value
-
     if key == "mode":
         value = MODE_ALIASES.get(value, value)
     if key == "status_line":
         from makai.cli.terminal.status_line import StatusLine
 
         StatusLine(value)  # raises for a field that does not exist: the chat would not start
-    path, parse = _path(project), _parser(project)
-    text = with_value(_text(path), key, value, parse)
-    if not project and (key == "model" or key.startswith("aliases.")):
-        _check_model(text, value)
-    _write(path, text)
-    note(f"{key} = {value}, in {path}")
+    file = _file(project)
+    file.set_value(key, value)
+    note(f"{key} = {value}, in {file.path}")
     if (key, value) == ("sandbox", "full-access"):
         note(NO_SANDBOX, fg="yellow")
     if key == "model" and os.environ.get("MAKAI_MODEL"):
@@ -130,11 +125,9 @@ def set_command(key: str, value: str, project: bool) -> None:
 @PROJECT_OPTION
 def unset_command(key: str, project: bool) -> None:
     """Remove one key from your file, so that the default counts again."""
-    from makai.cli.config_text import without
-
-    path = _path(project)
-    _write(path, without(_text(path), key, _parser(project)))
-    note(f"{key} is removed from {path}")
+    file = _file(project)
+    file.unset(key)
+    note(f"{key} is removed from {file.path}")
     _say_how_to_trust(project)
 
 
@@ -144,74 +137,28 @@ def edit_command(project: bool) -> None:
     """Open the file in your editor ($VISUAL or $EDITOR), then check it."""
     import subprocess
 
-    from makai.cli.config_text import TEMPLATE
+    from makai.core.config_text import TEMPLATE
     from makai.core.programs import editor_command, failed_editor
 
-    path = _path(project)
-    if not path.exists():
-        _write(path, TEMPLATE)
+    file = _file(project)
+    if not file.path.exists():
+        file.write(TEMPLATE)
     try:
         # Commands may have written the current folder: an editor that is named without its path is not from there.
         command = editor_command(os.environ, [os.getcwd()])
-        subprocess.run([*command, str(path)], check=True)
+        subprocess.run([*command, str(file.path)], check=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise failed_editor(os.environ, error) from error
-    _parser(project)(_text(path))
-    note(f"{path} is valid.")
+    file.check(file.text())
+    note(f"{file.path} is valid.")
     _say_how_to_trust(project)
 
 
-def _path(project: bool) -> Path:
+def _file(project: bool) -> ConfigFile:
     from makai.core.home import home_directory
+    from makai.providers.config_file import project_config_file, user_config_file
 
-    return Path(".makai/config.toml").absolute() if project else home_directory(os.environ) / "config.toml"
-
-
-def _parser(project: bool) -> Callable[[str], object]:
-    from makai.core.config import parse_project_config
-    from makai.providers.logins import checked_config
-
-    where = str(_path(project))
-    return (lambda text: parse_project_config(text, where)) if project else (lambda text: checked_config(text, where))
-
-
-def _text(path: Path) -> str:
-    from makai.core.errors import InvalidRequest
-
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path} cannot be read: {error}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file as a whole; through a link, as people keep their dotfiles."""
-    import tempfile
-
-    from makai.core.errors import InvalidRequest
-
-    target = Path(os.path.realpath(path))
-    try:
-        # A home that others can read is refused by every other command.
-        target.parent.mkdir(mode=0o777 if path == _path(True) else 0o700, parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target.parent, delete=False) as file:
-            file.write(text)
-        os.chmod(file.name, mode)
-        os.replace(file.name, target)
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def _check_model(text: str, name: str) -> None:
-    """Refuse a name that is no model's. Nothing is asked over the network."""
-    from makai.core.config import parse_config
-    from makai.core.home import home_directory
-    from makai.providers.runtime import ModelRuntime
-
-    ModelRuntime(home=home_directory(os.environ), config=parse_config(text)).resolver.resolve(name)
+    return project_config_file(Path.cwd()) if project else user_config_file(home_directory(os.environ))
 
 
 def _shown(value: Any) -> str:
@@ -232,21 +179,22 @@ def _other_settings() -> dict[str, Any]:
             return {name: "(hidden)" if name.endswith(".client_secret") else value}
         return {key: one for part, inner in value.items() for key, one in flat(inner, f"{name}.{part}").items()}
 
-    written = msgspec.to_builtins(read_config(_path(False)))
+    written = msgspec.to_builtins(read_config(_file(False).path))
     others = (flat(value, name) for name, value in written.items() if name not in (*NAMES, "aliases"))
     return {key: value for other in others for key, value in other.items()}
 
 
 def _value_in_file(key: str) -> Any:
-    from makai.cli.config_text import value_in
     from makai.core.config import Config
     from makai.core.config_forms import kinds_at
+    from makai.core.config_text import value_in
     from makai.core.errors import InvalidRequest
 
     if not kinds_at(key.split("."), Config):
         raise InvalidRequest(f"there is no setting {key!r}.", hint="docs/configuration.md lists them.")
-    text = _text(_path(False))
-    _parser(False)(text)
+    file = _file(False)
+    text = file.text()
+    file.check(text)
     return value_in(text, key)
 
 
@@ -257,7 +205,7 @@ async def _settings_here() -> Settings:
     from makai.providers.logins import read_config
     from makai.sessions.requests import GetProjectSettings
 
-    user = read_config(_path(False)).settings
+    user = read_config(_file(False).path).settings
     async with open_sessions() as sessions:
         project = await sessions.dispatch(GetProjectSettings(folder_from(None)))
     return resolve_settings(environ=os.environ, project=project, user=user)

@@ -95,12 +95,15 @@ async def _sessions(place: CheckedPlace) -> MachineCheck:
 
 
 async def _mcp(place: CheckedPlace) -> MachineCheck:
-    from makai.cli.mcp_servers import checked_servers, server_files
+    from makai.cli.session_access import trust_of
+    from makai.server.mcp_servers import checked_servers, server_files
 
     listed = [one for file in server_files(place.home, place.folder) for one in file.listed(place.environ)]
     if not listed:
         return MachineCheck(name="MCP", state="neutral", text="no server; add one with `makai mcp add`")
-    checked = await checked_servers(listed, place.home, place.folder, dict(place.environ), within_s=CHECK_S - 5)
+    checked = await checked_servers(
+        listed, place.home, place.folder, dict(place.environ), trust=trust_of, within_s=CHECK_S - 5
+    )
     down = [one for one in checked if one.is_down]
     told = "\n".join(one_line(f"{one.name}: {one.problem or one.state or 'disabled'}", _MAX_REASON) for one in checked)
     step = f"makai mcp test {shlex.quote(down[0].name)}" if len(down) == 1 else "makai mcp list --check" if down else ""

@@ -11,7 +11,7 @@ import click
 from makai.cli.console import EXIT_FAILED, epilog, note, output_format, run_async, say_result, tell
 
 if TYPE_CHECKING:
-    from makai.cli.mcp_servers import ListedServer, ServerFile
+    from makai.server.mcp_servers import ListedServer, ServerFile
 
 _SCOPE = click.Choice(("user", "project"))
 _ANY_SCOPE = click.option("--scope", type=_SCOPE, help="Only this file: yours (MAKAI_HOME) or the project's.")
@@ -162,24 +162,25 @@ def test_command(name: str, scope: str | None, as_json: bool) -> int:
 
 
 def _files(scope: str | None) -> list[ServerFile]:
-    from makai.cli.mcp_servers import server_files
     from makai.cli.run_request import folder_from
     from makai.core.home import home_directory
+    from makai.server.mcp_servers import server_files
 
     files = server_files(home_directory(os.environ), folder_from(None))
     return [file for file in files if scope in (None, file.scope)]
 
 
 def _checked(listed: list[ListedServer]) -> list[ListedServer]:
-    from makai.cli.mcp_servers import checked_servers
     from makai.cli.run_request import folder_from
+    from makai.cli.session_access import trust_of
     from makai.core.home import home_directory
+    from makai.server.mcp_servers import checked_servers
 
     home = home_directory(os.environ)
-    return run_async(checked_servers(listed, home, folder_from(None), dict(os.environ)))
+    return run_async(checked_servers(listed, home, folder_from(None), dict(os.environ), trust=trust_of))
 
 
 def _row(one: ListedServer) -> str:
-    from makai.cli.mcp_servers import server_line
+    from makai.server.mcp_servers import server_line
 
     return server_line(one)

@@ -17,6 +17,7 @@ from makai.server.remote_sessions import RemoteSessions
 from makai.server.session_router import SessionRouter
 from makai.sessions.log.opening import open_log
 from makai.sessions.owner import OwnedSessions
+from makai.sessions.requests import FolderTrust, GetTrust
 from makai.sessions.service import Sessions
 
 
@@ -44,6 +45,12 @@ async def open_sessions(
             yield sessions
         except StorageUnavailable as error:
             raise in_words(error, home) from None
+
+
+async def trust_of(folder: str) -> FolderTrust:
+    """Whether the project files of a folder are trusted, for the check of MCP servers."""
+    async with open_sessions() as sessions:
+        return await sessions.dispatch(GetTrust(folder))
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ Origin, token, limits); `/healthz` and `/readyz` need no token."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
@@ -12,14 +13,17 @@ from makai.catalog.models import ModelsRequest
 from makai.core.errors import Forbidden, InvalidRequest
 from makai.harness.acp.known_agents import OfferedAgent
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
+from makai.server.access_routes import AccessRoutes
 from makai.server.acp_routes import AcpRoutes
 from makai.server.auth_routes import PageLogins
 from makai.server.http_json import answer, answer_error, answering
 from makai.server.makai_connection import MakaiServer
+from makai.server.mcp_routes import McpRoutes
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.scopes import ROUTES, check
 from makai.server.session_routes import SessionRoutes
+from makai.server.settings_routes import SettingsRoutes
 from makai.server.token_book import TokenBook
 from makai.transports.channel import MAX_FRAME_BYTES, ServeCaller
 from makai.transports.guard import COOKIE_NAME, Guard
@@ -39,10 +43,11 @@ def make_app(
     heartbeat_s: float = HEARTBEAT_S,
     acp: ServeCaller | None = None,
     agents: Callable[[], Sequence[OfferedAgent]] = tuple,
+    home: Path | None = None,
 ) -> web.Application:
     """The application; its caller owns the sockets. Sessions, their page and stored tokens are there when `makai` has
     sessions; `/acp` is there when `acp`, which serves its connections, is given. `agents` are those to pick for a
-    new session, beside makai's own."""
+    new session, beside makai's own. `home` is where the settings are; None for the user's `MAKAI_HOME`."""
     middlewares = [guard_middleware(guard), _check_scope]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_FRAME_BYTES + 4096)
     if makai.sessions is not None:
@@ -79,6 +84,9 @@ def make_app(
     if makai.sessions is not None:
         routes = SessionRoutes(makai.sessions, makai.backend, makai.settings, agents)
         routes.add_to(app)
+        SettingsRoutes(makai.settings, home).add_to(app)
+        AccessRoutes(makai.sessions).add_to(app)
+        McpRoutes(makai.sessions, home).add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from makai.core.secret import Secret
-from makai.transports.guard import COOKIE_NAME, TRADE_PATH, page_cookie
+from makai.transports.guard import COOKIE_NAME, PAGE_FILES, TRADE_PATH, page_cookie
 from makai.transports.http_guard import caller_of
 
 FOLDER: Final = Path(__file__).parent / "page"
@@ -25,6 +25,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _ONE_YEAR_S: Final = 365 * 24 * 3600
+_KINDS: Final = {".webmanifest": "application/manifest+json", ".js": "text/javascript"}
+"""Types that some machines know by another name, or not at all."""
 _COOKIE_S: Final = 90 * 24 * 3600
 _MISSING: Final = (
     "makai is running, but this installation has no page: it was built without npm. Install Node.js 20.19 or newer, "
@@ -40,8 +42,10 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
             return web.Response(text=_MISSING, status=503, headers=HEADERS)
         return _named("index.html", "no-cache")
 
-    async def icon(request: web.Request) -> web.StreamResponse:
-        return _named("icon.svg", "max-age=3600")
+    async def named(request: web.Request) -> web.StreamResponse:
+        # The service worker decides what is kept, so a browser asks for it again each time.
+        name = request.path.removeprefix("/")
+        return _named(name, "no-cache" if name == "sw.js" else "max-age=3600")
 
     async def asset(request: web.Request) -> web.StreamResponse:
         # Their names change with their content, so browsers may keep them for good.
@@ -50,7 +54,7 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
     def _named(name: str, caching: str) -> web.StreamResponse:
         if name not in files:
             raise web.HTTPNotFound(headers=HEADERS)
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        kind = _KINDS.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         return web.FileResponse(files[name], headers={**HEADERS, "Cache-Control": caching, "Content-Type": kind})
 
     async def trade(request: web.Request) -> web.Response:
@@ -68,6 +72,7 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
         return response
 
     app.router.add_get("/", index)
-    app.router.add_get("/icon.svg", icon)
+    for name in PAGE_FILES:
+        app.router.add_get(f"/{name}", named)
     app.router.add_get("/assets/{name}", asset)
     app.router.add_post(TRADE_PATH, trade)

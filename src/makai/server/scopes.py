@@ -28,6 +28,7 @@ from makai.sessions import requests as req
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.service import Follower, Sessions, ToolRegistration
 from makai.sessions.state import SessionState
+from makai.transports.guard import PAGE_FILES
 
 if TYPE_CHECKING:
     from makai.server.session_source import SettingsOf
@@ -108,7 +109,7 @@ MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
 }
 ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/"): None,
-    ("GET", "/icon.svg"): None,
+    **{("GET", f"/{name}"): None for name in PAGE_FILES},
     ("GET", "/assets/{name}"): None,
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
@@ -135,6 +136,20 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/sessions/{id}/restore"): "observe",
     ("GET", "/api/sessions/{id}/diff"): "observe",
     ("GET", "/api/sessions/{id}/transcript"): "observe",
+    ("GET", "/api/settings"): "approve",
+    ("PATCH", "/api/settings"): "admin",
+    ("GET", "/api/grants"): "approve",
+    ("POST", "/api/grants/revoke"): "approve",
+    ("GET", "/api/trust"): "approve",
+    ("GET", "/api/trust/folder"): "admin",
+    ("POST", "/api/trust"): "admin",
+    ("GET", "/api/tokens"): "admin",
+    ("POST", "/api/tokens"): "admin",
+    ("DELETE", "/api/tokens/{token_id}"): "admin",
+    ("GET", "/api/mcp"): "approve",
+    ("POST", "/api/mcp"): "admin",
+    ("POST", "/api/mcp/remove"): "admin",
+    ("POST", "/api/mcp/test"): "admin",
     ("GET", "/api/auth/providers"): "prompt",
     ("POST", "/api/auth/login"): "admin",
     ("GET", "/api/auth/flows/{flow_id}/events"): "admin",

@@ -86,7 +86,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
         acp = _acp_server(options, source, backend)
-        app = make_app(makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents)
+        app = make_app(makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents, home=home)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -27,6 +27,8 @@ class App {
   models: readonly Model[] | null = $state.raw(null);
   harnesses: readonly Harness[] = $state.raw([]);
   session: Session | null = $state.raw(null);
+  /** The open section of the settings; null when they are not open, empty for their first section. */
+  settings: string | null = $state(null);
   dialog: Dialog = $state(null);
   drawer = $state(false);
   theme: Theme = $state((localStorage.getItem("makai.theme") as Theme | null) ?? "system");
@@ -74,6 +76,7 @@ class App {
       history.replaceState(null, "", location.pathname + location.search + back);
       await this.trade(decodedPart(token));
     }
+    this.settings = /^#\/settings(?:\/(\w*))?$/.exec(location.hash)?.slice(1).join("") ?? null;
     const wanted = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
     const id = wanted === null ? null : decodedPart(wanted);
     if (id !== (this.session?.id ?? null)) this.show(id);

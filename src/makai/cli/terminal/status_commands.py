@@ -59,7 +59,7 @@ async def permissions(chat: ChatSession, argument: str) -> list[Piece]:
 
 
 async def servers(chat: ChatSession, argument: str) -> list[Piece]:
-    from makai.cli.mcp_servers import server_files, server_line  # loads what starts servers, too
+    from makai.server.mcp_servers import server_files, server_line  # loads what starts servers, too
 
     files = server_files(home_directory(os.environ), chat.cwd or os.getcwd())
     listed = await asyncio.to_thread(lambda: [one for file in files for one in file.listed(os.environ)])

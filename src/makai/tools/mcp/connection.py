@@ -68,6 +68,11 @@ class McpConnection:
     def over(self) -> bool:
         return self._life.end is not None
 
+    @property
+    def log(self) -> str:
+        """The end of what its process wrote to standard error."""
+        return self._life.log()
+
     async def news(self) -> None:
         """Wait until its tools may have changed. `TransportError` when the connection is over."""
         await self._life.news.wait()

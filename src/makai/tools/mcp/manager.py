@@ -88,6 +88,11 @@ class McpManager:
     def statuses(self) -> tuple[ServerStatus, ...]:
         return (*(server.status for server in self._servers.values()), *self._problems)
 
+    def logs(self) -> dict[str, str]:
+        """The end of what the program of each connected server wrote to standard error."""
+        up = {name: server.connection for name, server in self._servers.items() if server.connection is not None}
+        return {name: connection.log for name, connection in up.items()}
+
     def tools(self) -> tuple[McpTool, ...]:
         """The tools that can be called, sorted by name: the same list for the same servers, for prompt caches."""
         found = {tool.definition.name: tool for server in self._servers.values() for tool in server.tools.values()}
@@ -157,7 +162,7 @@ class _Server:
         self._guard = launch.guard if isinstance(config, StdioServer) else None
         self._timing = timing
         self._on_change = on_change
-        self._connection: McpConnection | None = None
+        self.connection: McpConnection | None = None
         self._was_ready = False
         self._moved = asyncio.Event()
         """The state changed; a new event takes its place each time."""
@@ -202,10 +207,10 @@ class _Server:
             return await connection.call(tool.listing.name, arguments, on_progress)
 
     async def prompts(self) -> list[ServerPrompt]:
-        if self._connection is None or self._connection.over:
+        if self.connection is None or self.connection.over:
             return []
         try:
-            return [msgspec.structs.replace(one, server=self.name) for one in await self._connection.prompts()]
+            return [msgspec.structs.replace(one, server=self.name) for one in await self.connection.prompts()]
         except MakaiError:
             return []
 
@@ -222,14 +227,14 @@ class _Server:
         """The connection. A server that is starting again is waited for; one that was given up is tried again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timing.ready_s):
-                while (self._connection is None or self._connection.over) and self.status.state != "stopped":
+                while (self.connection is None or self.connection.over) and self.status.state != "stopped":
                     if self.status.state == "failed":
                         self.wanted.set()
                     await self._moved.wait()
-        if self._connection is None or self._connection.over:
+        if self.connection is None or self.connection.over:
             why = self.status.reason or "It does not answer yet."
             raise TransportError(f"The server is {self.status.state}. {why}")
-        return self._connection
+        return self.connection
 
     async def _live(self, handshake: Handshake) -> tuple[float | None, str]:
         """One connection: how long it was ready, None if never, and why it is over."""
@@ -240,7 +245,7 @@ class _Server:
             nonlocal ready_at
             self._list(await connection.tools())
             ready_at = clock()
-            self._connection, self._was_ready = connection, True
+            self.connection, self._was_ready = connection, True
             self._tell("ready", "")
             while True:
                 await connection.news()
@@ -255,7 +260,7 @@ class _Server:
         except MakaiError as error:
             reason, has_started = str(error), not isinstance(error, NotStarted)
         finally:
-            self._connection = None
+            self.connection = None
         self.status = msgspec.structs.replace(self.status, has_started=has_started)
         return None if ready_at is None else clock() - ready_at, reason
 
@@ -285,7 +290,7 @@ class _Server:
 
     def _tell(self, state: ServerState, reason: str) -> None:
         self.status = msgspec.structs.replace(self.status, state=state, reason=reason, tools=len(self.tools))
-        if (server := self._connection) is not None:
+        if (server := self.connection) is not None:
             versions = {"server_version": server.server_version, "protocol_version": server.protocol_version}
             self.status = msgspec.structs.replace(self.status, **versions)
         self.settled = self.settled or state in ("ready", "stopped")

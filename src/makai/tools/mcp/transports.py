@@ -76,8 +76,12 @@ class Life:
         """Over because the server does not know the session any more."""
         self.refused = ""
         """What an HTTP server last answered instead of success, or why it cannot be reached; the SDK does not tell."""
-        self.last_words: Callable[[], str] = lambda: "."
-        """The end of a sentence about it: what its process said last."""
+        self.log: Callable[[], str] = lambda: ""
+        """The end of what its process wrote to standard error; empty for a server that runs elsewhere."""
+
+    def last_words(self) -> str:
+        """The log as the end of a sentence about it."""
+        return _as_last_words(self.log())
 
     def over(self, why: str) -> None:
         """The first reason stays."""
@@ -108,7 +112,7 @@ async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenera
         except OSError as error:
             raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
         life.has_started = True
-        life.last_words = lambda: _last_words(child)
+        life.log = lambda: _log_of(child)
         async with _speaking(child, life) as streams:
             yield streams
 
@@ -134,12 +138,14 @@ async def _how_it_ended(child: ChildProcess) -> str:
     """For a message about a server that went away: its exit code and the last it said on standard error."""
     await child.wait_for_errors(_EXIT_GRACE_S)
     code = child.exit_code
-    return ("closed its output" if code is None else f"ended with exit code {code}") + _last_words(child)
+    return ("closed its output" if code is None else f"ended with exit code {code}") + _as_last_words(_log_of(child))
 
 
-def _last_words(child: ChildProcess) -> str:
-    """The end of its standard error, as the end of a sentence."""
-    said = "\n".join(printable(line) for line in child.stderr_tail.splitlines() if line.strip())
+def _log_of(child: ChildProcess) -> str:
+    return "\n".join(printable(line) for line in child.stderr_tail.splitlines() if line.strip())
+
+
+def _as_last_words(said: str) -> str:
     return f". Its last words:\n{said}" if said else "."
 
 
@@ -186,7 +192,7 @@ async def _read(child: ChildProcess, inbound: MemoryObjectSendStream[_Inbound], 
                     others = 0
                     await inbound.send(message)
                 if others > _MAX_OTHER_LINES:
-                    life.over(f"It writes other things than MCP to its output{_last_words(child)}")
+                    life.over(f"It writes other things than MCP to its output{life.last_words()}")
                     return
             life.over(f"It {await _how_it_ended(child)}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -1,29 +1,37 @@
-"""The `mcpServers` files that `makai mcp` changes and lists, and a check that starts the servers as a session would:
-in the default sandbox, those of a project only where its folder is trusted and the file is as it was then."""
+"""The `mcpServers` files that `makai mcp` and the page change and list, and a check that starts the servers as a
+session would: in the default sandbox, those of a project only where its folder is trusted and the file is as it was
+then."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 import msgspec
 
 from makai.agent.project_trust import PROJECT_SERVERS
 from makai.agent.workbench import Workbench, WorkbenchSpec
-from makai.cli.session_access import open_sessions
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.visible_text import one_line
-from makai.sessions.requests import GetTrust
-from makai.tools.mcp.config import parse_mcp_config, server_names
+from makai.sessions.requests import FolderTrust
+from makai.tools.mcp.config import HttpServer, McpServer, parse_mcp_config, server_names
 
 ServerScope: TypeAlias = Literal["user", "project"]
+TrustOf: TypeAlias = Callable[[str], Awaitable[FolderTrust]]
+"""Asks whether the project files of a folder are trusted."""
 USER_SERVERS: Final = "mcp.json"
+MIN_SECRET: Final = 4
+"""Shorter values, such as `1`, are in every text."""
+_SECRET_FLAG: Final = re.compile(r"^-.*(key|token|secret|password)", re.IGNORECASE)
 CHECK_S: Final = 60.0
 """A package runner may have to download the server first."""
 
@@ -39,6 +47,8 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     state: str = ""
     problem: str = ""
     tools: tuple[str, ...] = ()
+    log: str = ""
+    """The last lines that its program wrote to standard error, without the values of its variables and headers."""
 
     @property
     def is_down(self) -> bool:
@@ -60,7 +70,10 @@ class ServerFile:
         document = self._read()
         servers = document.setdefault("mcpServers", {})
         if name in servers and not replace:
-            raise InvalidRequest(f"{self.path} has a server {name!r} already.", hint="Use --force to replace it.")
+            raise InvalidRequest(
+                f"{self.path} has a server {name!r} already.",
+                hint="Remove it first, or replace it with `makai mcp add --force`.",
+            )
         parsed = parse_mcp_config(json.dumps({"mcpServers": {name: entry}}), _AnyVariable(), str(self.path))
         if parsed.problems:
             raise InvalidRequest(next(iter(parsed.problems.values())))
@@ -96,6 +109,11 @@ class ServerFile:
             )
         return found
 
+    def secrets(self, environ: Mapping[str, str]) -> set[str]:
+        """The values of variables, headers and addresses in this file that no one else should read."""
+        parsed = parse_mcp_config(json.dumps({"mcpServers": self.entries()}), environ, str(self.path))
+        return {value for server in parsed.servers for value in _secrets_of(server) if len(value) >= MIN_SECRET}
+
     def _read(self) -> dict[str, Any]:
         try:
             document = json.loads(self.path.read_bytes())
@@ -130,6 +148,25 @@ class ServerFile:
             raise InvalidRequest(f"{self.path} cannot be written: {error.strerror}.") from None
 
 
+def _secrets_of(server: McpServer) -> list[str]:
+    if isinstance(server, HttpServer):
+        parts = urlsplit(server.url)
+        queried = [value for _, value in parse_qsl(parts.query)]
+        headers = [value.reveal() for value in server.headers.values()]
+        # A header such as `Authorization: Bearer KEY` may be repeated without its first word.
+        return [*headers, *(header.rpartition(" ")[2] for header in headers), *queried, parts.password or ""]
+    assigned = [word.partition("=")[2] for word in server.args]
+    after_flag = [value for flag, value in pairwise(server.args) if _SECRET_FLAG.search(flag)]
+    return [*(value.reveal() for value in server.env.values()), *assigned, *after_flag]
+
+
+def without_secrets(text: str, secrets: set[str]) -> str:
+    """The text with every known secret hidden; longer ones first, since one may be part of another."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "(hidden)")
+    return text
+
+
 class _AnyVariable(dict[str, str]):
     """`${NAME}` in a new entry is looked up when the server starts, and may be set by then."""
 
@@ -157,12 +194,13 @@ async def checked_servers(
     folder: str,
     environ: Mapping[str, str],
     *,
+    trust: TrustOf,
     within_s: float = CHECK_S,
 ) -> list[ListedServer]:
     """The same with their states, after starting those that are enabled. One of a project that may not be started says
     so as its problem; of two with one name the user's is started."""
     try:
-        files = await _trusted_files(folder)
+        files = await _trusted_files(folder, trust)
         why = "the folder is not trusted, or the file changed since: run `makai sessions trust --yes`"
     except MakaiError as error:
         files, why = {}, str(error)
@@ -193,8 +231,15 @@ async def checked_servers(
     async with Workbench(spec) as bench:
         await bench.ready(within_s)
         statuses = {status.name: status for status in bench.servers}
-        tools = bench.server_tools()
-    return [_with_status(one, names[one.name], statuses, tools) if one.name in started else one for one in checked]
+        tools, logs = bench.server_tools(), bench.server_logs()
+    secrets = {value for file in server_files(home, folder) for value in file.secrets(environ)}
+    found = [_with_status(one, names[one.name], statuses, tools) if one.name in started else one for one in checked]
+    return [_without_secrets(one, logs.get(names[one.name], ""), secrets) for one in found]
+
+
+def _without_secrets(one: ListedServer, log: str, secrets: set[str]) -> ListedServer:
+    shown = {"problem": without_secrets(one.problem, secrets), "log": without_secrets(log, secrets)}
+    return msgspec.structs.replace(one, **shown)
 
 
 def _with_status(one: ListedServer, name: str, statuses: Mapping[str, Any], tools: Mapping[str, Any]) -> ListedServer:
@@ -205,12 +250,11 @@ def _with_status(one: ListedServer, name: str, statuses: Mapping[str, Any], tool
     return msgspec.structs.replace(one, state=status.state, problem=problem, tools=own)
 
 
-async def _trusted_files(folder: str) -> dict[str, str]:
+async def _trusted_files(folder: str, trust: TrustOf) -> dict[str, str]:
     """The digest of the project's file of servers, if they may be started."""
     if not (Path(folder) / PROJECT_SERVERS).is_file():
         return {}
-    async with open_sessions() as sessions:
-        known = await sessions.dispatch(GetTrust(folder))
+    known = await trust(folder)
     if not known.trusted or PROJECT_SERVERS in {diff.path for diff in known.changed}:
         return {}
     return {path: digest for path, digest in known.digests.items() if path == PROJECT_SERVERS}

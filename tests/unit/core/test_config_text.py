@@ -1,7 +1,7 @@
 import pytest
 
-from makai.cli.config_text import TEMPLATE, value_in, with_value, without
 from makai.core.config import parse_config, parse_project_config
+from makai.core.config_text import TEMPLATE, value_in, with_value, without
 from makai.core.errors import InvalidRequest
 
 FILE = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from makai.cli.mcp_servers import ListedServer, server_line
+from makai.server.mcp_servers import ListedServer, server_line
 
 
 @pytest.mark.parametrize(

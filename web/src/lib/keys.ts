@@ -1,0 +1,46 @@
+// All keys of the page, for the sheet and for the settings.
+
+export interface KeyGroup {
+  name: string;
+  keys: readonly (readonly [combination: readonly string[], meaning: string])[];
+}
+
+export const KEY_GROUPS: readonly KeyGroup[] = [
+  {
+    name: "Writing",
+    keys: [
+      [["Enter"], "send; during a run: queue"],
+      [["Ctrl", "Enter"], "steer: the agent reads it between two steps"],
+      [["Shift", "Enter"], "new line"],
+      [["Up"], "earlier messages, in an empty field"],
+      [["Esc"], "stop the run"],
+    ],
+  },
+  {
+    name: "Approvals",
+    keys: [
+      [["y"], "allow once"],
+      [["s"], "allow for this session"],
+      [["a"], "allow always"],
+      [["n"], "deny"],
+      [["Esc"], "deny and stop the run"],
+      [["Alt", "y"], "allow once, also while you are writing"],
+      [["Alt", "n"], "deny, also while you are writing"],
+    ],
+  },
+  {
+    name: "Everywhere else",
+    keys: [
+      [["c"], "new chat"],
+      [["/"], "search sessions"],
+      [["i"], "write"],
+      [["m"], "pick a model"],
+      [["r"], "rename the session"],
+      [["o"], "open or fold all tool calls"],
+      [["t"], "open or fold all reasoning"],
+      [["g"], "go to the newest message"],
+      [[","], "settings"],
+      [["?"], "all keys"],
+    ],
+  },
+];
