@@ -70,6 +70,7 @@ COMMANDS: Final[dict[type[cmd.UserCommand], TokenScope]] = {
     cmd.SetModel: "prompt",
     cmd.SetHarness: "approve",
     cmd.SetTitle: "prompt",
+    cmd.Archive: "prompt",
     cmd.SetTerms: "prompt",
     cmd.SetMode: "prompt",  # modes that ask less: approve
     cmd.ApproveCall: "approve",
@@ -127,6 +128,8 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/sessions/{id}"): "observe",
     ("DELETE", "/api/sessions/{id}"): "admin",
     ("POST", "/api/sessions/{id}/fork"): "prompt",
+    ("POST", "/api/sessions/{id}/archive"): "prompt",
+    ("POST", "/api/sessions/{id}/title"): "prompt",
     ("GET", "/api/sessions/{id}/export"): "observe",
     ("GET", "/api/sessions/{id}/restore"): "observe",
     ("GET", "/api/sessions/{id}/diff"): "observe",
@@ -164,7 +167,10 @@ def _judged(harmless: str, **wide: _Widens) -> dict[str, _Widens]:
 FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     # Folders are checked by ScopedSessions.
     req.CreateSession: _judged(
-        "session_id model_ref cwd roots title", mode=_asks_less, harness=lambda name: name != "native", terms=_is_wide
+        "session_id model_ref cwd roots title made_by",
+        mode=_asks_less,
+        harness=lambda name: name != "native",
+        terms=_is_wide,
     ),
     req.ForkSession: _judged("session_id origin at model_ref cwd roots title", mode=_asks_less, terms=_is_wide),
     SessionTerms: _judged(
@@ -187,6 +193,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     cmd.SetMode: _judged("now token", mode=_asks_less, agent_mode=bool),
     cmd.SetModel: _judged("now model_ref"),
     cmd.SetTitle: _judged("now title"),
+    cmd.Archive: _judged("now archived"),
     cmd.SetTerms: _judged("now", terms=_is_wide),
 }
 """For requests that a prompt token may send: which values of each field make the agent ask less."""

@@ -91,6 +91,8 @@ class CreateSession(_NewSession, HasPermissionMode, frozen=True, kw_only=True):
     """Folders the built-in tools may touch; only `cwd` when empty."""
     title: str = ""
     terms: SessionTerms = SessionTerms()
+    made_by: str = ""
+    """As in `session_created`. A fork has none: a person wanted it."""
 
 
 class ForkSession(_NewSession, HasPermissionMode, frozen=True, kw_only=True):
@@ -133,7 +135,7 @@ class RunCommand(Request[Receipt], frozen=True):
                 return run_id is not None
             case cmd.SetMode() | cmd.SetModel() | cmd.SetHarness() | cmd.SetTitle() | cmd.SetTerms():
                 return False
-            case cmd.Compact() | cmd.Close() | cmd.RestoreFiles():
+            case cmd.Compact() | cmd.Archive() | cmd.Close() | cmd.RestoreFiles():
                 return False
             case _:
                 assert_never(self.command)

@@ -33,6 +33,9 @@ SessionStatus: TypeAlias = RunStatus | Literal["idle", "closed"]
 """The status of the newest run; "idle" before the first one, "closed" after the last."""
 
 
+ArchivedFilter: TypeAlias = Literal["without", "only", "with"]
+
+
 class Pending(msgspec.Struct, frozen=True, gc=False):
     """An event that wants a place in the log."""
 
@@ -84,6 +87,9 @@ class SessionSummary(HasPermissionMode, frozen=True, kw_only=True, omit_defaults
     """How many there are, which is also the number of the last one."""
     usage: Usage = Usage()
     pending_approvals: int = 0
+    archived: bool = False
+    made_by: str = ""
+    """"run" for a session that `makai run` began; empty for any other."""
     damaged: bool = False
     """What the store says about this session is not what was written; only `session_id` can be relied upon."""
 
@@ -95,6 +101,11 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     updated_before_ms: int | None = None
     cwd: str | None = None
     awaiting_approval: bool = False
+    archived: ArchivedFilter = "with"
+
+    def shows(self, archived: bool) -> bool:
+        """Whether a session is listed that is archived, or is not."""
+        return self.archived == "with" or archived == (self.archived == "only")
 
 
 NEWEST = SessionFilter()

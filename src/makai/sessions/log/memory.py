@@ -177,4 +177,5 @@ def _fits(summary: base.SessionSummary, wanted: base.SessionFilter) -> bool:
         (wanted.updated_before_ms is None or summary.updated_ms < wanted.updated_before_ms)
         and (wanted.cwd is None or summary.cwd == wanted.cwd)
         and (not wanted.awaiting_approval or summary.pending_approvals > 0)
+        and wanted.shows(summary.archived)
     )
