@@ -1,6 +1,7 @@
 // What the page asks of the server about sessions, models and logins, with typed answers. Other subjects have a file of
 // their own below api/.
 import { addressPart, ask } from "./api/http";
+import type { ArchivedFilter } from "./api/search";
 import type { PermissionMode, SandboxLevel, TranscriptItem, Usage } from "./protocol";
 
 export type Scope = "observe" | "prompt" | "approve" | "admin";
@@ -33,6 +34,9 @@ export interface SessionRow {
   usage: Usage | null;
   pending_approvals: number;
   damaged: boolean | string | null;
+  archived: boolean;
+  /** "run" for a session that `makai run` began; empty for all others. */
+  made_by: string;
 }
 
 export interface NewSession {
@@ -104,10 +108,10 @@ export interface RestorePlan {
 export const api = {
   cookie: (token: string) => ask<void>("POST", "/api/cookie", {}, token),
   info: () => ask<Info>("GET", "/api/info"),
-  sessions: (q: string, before: number | null = null, limit = 100) =>
+  sessions: (archived: ArchivedFilter, before: number | null, limit: number) =>
     ask<{ sessions: SessionRow[]; next_before: number | null }>(
       "GET",
-      `/api/sessions?limit=${limit}${q ? `&q=${addressPart(q)}` : ""}${before === null ? "" : `&before=${before}`}`,
+      `/api/sessions?limit=${limit}&archived=${archived}${before === null ? "" : `&before=${before}`}`,
     ),
   session: (sessionId: string) => ask<SessionRow>("GET", `/api/sessions/${addressPart(sessionId)}`),
   create: (wanted: NewSession) => ask<{ session_id: string }>("POST", "/api/sessions", wanted),

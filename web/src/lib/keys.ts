@@ -29,10 +29,19 @@ export const KEY_GROUPS: readonly KeyGroup[] = [
     ],
   },
   {
+    name: "List of sessions",
+    keys: [
+      [["/"], "search in all sessions; Esc leaves the search"],
+      [["j"], "go to the list, and down in it; k goes up"],
+      [["Enter"], "open"],
+      [["x"], "select; Shift or Ctrl and a click as well"],
+      [["Shift", "F10"], "actions of a session"],
+    ],
+  },
+  {
     name: "Everywhere else",
     keys: [
       [["c"], "new chat"],
-      [["/"], "search sessions"],
       [["i"], "write"],
       [["m"], "pick a model"],
       [["r"], "rename the session"],

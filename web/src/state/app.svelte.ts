@@ -1,9 +1,11 @@
 // The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
 import { api, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
+import { addressOf, readAddress } from "../lib/address";
 import { ApiError } from "../lib/api/http";
 import { decodedPart } from "../lib/carried";
 import { saveDraft } from "../lib/outbox";
 import type { PastedImage } from "../lib/protocol";
+import { SessionPages } from "./pages.svelte";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
@@ -20,8 +22,9 @@ const SCOPES: readonly Scope[] = ["observe", "prompt", "approve", "admin"];
 class App {
   access: Access = $state("unknown");
   info: Info | null = $state.raw(null);
-  rows: readonly SessionRow[] = $state.raw([]);
-  nextBefore: number | null = $state(null);
+  /** All sessions but the archived ones. */
+  readonly sessions = new SessionPages("without");
+  /** What is searched for in all sessions; empty when nothing is. */
   query = $state("");
   pending: readonly PendingApproval[] = $state.raw([]);
   models: readonly Model[] | null = $state.raw(null);
@@ -38,6 +41,10 @@ class App {
 
   private failures = 0;
   private polling: ReturnType<typeof setTimeout> | undefined;
+
+  get rows(): readonly SessionRow[] {
+    return this.sessions.rows;
+  }
 
   start(): void {
     this.showTheme();
@@ -72,15 +79,15 @@ class App {
     const token = /^#token=(.+)$/.exec(location.hash)?.[1];
     if (token !== undefined) {
       // A session that was shown stays shown.
-      const back = this.session ? `#/s/${encodeURIComponent(this.session.id)}` : "";
+      const back = this.session ? addressOf(this.session.id) : "";
       history.replaceState(null, "", location.pathname + location.search + back);
       await this.trade(decodedPart(token));
     }
     this.settings = /^#\/settings(?:\/(\w*))?$/.exec(location.hash)?.slice(1).join("") ?? null;
-    const wanted = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
-    const id = wanted === null ? null : decodedPart(wanted);
+    const { sessionId: id, eventId } = readAddress(location.hash);
     if (id !== (this.session?.id ?? null)) this.show(id);
     else this.session?.retryNow();
+    if (eventId !== null) this.session?.seek(eventId);
     await this.poll();
   }
 
@@ -103,7 +110,7 @@ class App {
   }
 
   open(id: string | null): void {
-    location.hash = id === null ? "#/" : `#/s/${encodeURIComponent(id)}`;
+    location.hash = id === null ? "#/" : addressOf(id);
     this.drawer = false;
   }
 
@@ -133,31 +140,14 @@ class App {
     }
   }
 
-  async remove(id: string): Promise<void> {
-    try {
-      await api.remove(id);
-      this.rows = this.rows.filter((row) => row.session_id !== id);
-      if (this.session?.id === id) this.open(null);
-      toast("info", "The session was deleted.");
-    } catch (error) {
-      this.report(error);
-    }
-  }
-
   // ------------------------------------------------------------ what there is
 
   /** Polls lists and counts while the page is visible. */
   async poll(): Promise<void> {
     clearTimeout(this.polling);
     try {
-      const asked = this.query;
-      const list = await api.sessions(asked);
-      const { pending } = await api.approvals();
-      if (asked === this.query) {
-        this.rows = this.withMore(list.sessions, list.next_before);
-        if (this.rows.length === list.sessions.length) this.nextBefore = list.next_before;
-      }
-      this.pending = pending;
+      await this.sessions.refresh();
+      this.pending = (await api.approvals()).pending;
       this.failures = 0;
       this.access = "granted";
       if (this.info === null) await this.loadOnce();
@@ -167,32 +157,6 @@ class App {
     // Without permission asking again changes nothing; a new address does.
     if (document.visibilityState !== "visible" || this.access === "refused") return;
     this.polling = setTimeout(() => void this.poll(), Math.min(POLL_MS + this.failures * 2000, MAX_POLL_MS));
-  }
-
-  /** Reloads the newest page, and keeps the older ones that were loaded. */
-  private withMore(newest: SessionRow[], next: number | null): readonly SessionRow[] {
-    if (next === null || this.nextBefore === null) return newest;
-    const known = new Set(newest.map((row) => row.session_id));
-    return [...newest, ...this.rows.filter((row) => !known.has(row.session_id) && row.updated_ms <= next)];
-  }
-
-  async more(): Promise<void> {
-    if (this.nextBefore === null) return;
-    try {
-      const page = await api.sessions(this.query, this.nextBefore);
-      const known = new Set(this.rows.map((row) => row.session_id));
-      this.rows = [...this.rows, ...page.sessions.filter((row) => !known.has(row.session_id))];
-      this.nextBefore = page.next_before;
-    } catch (error) {
-      this.report(error);
-    }
-  }
-
-  search(query: string): void {
-    this.query = query;
-    this.rows = [];
-    this.nextBefore = null;
-    void this.poll();
   }
 
   async loadModels(): Promise<void> {

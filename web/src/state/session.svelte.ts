@@ -17,6 +17,7 @@ import type {
 import { SessionSocket } from "../lib/socket";
 import { fold, prepend } from "../lib/store/fold";
 import type { Approval } from "../lib/store/items";
+import { countItems, MAX_ITEMS } from "../lib/store/transcript";
 import { emptyView, isBusy, type SessionView } from "../lib/store/view";
 import { toast } from "./toasts.svelte";
 
@@ -24,6 +25,8 @@ import { toast } from "./toasts.svelte";
 const CONFIRMED_MS = 3000;
 /** A hidden tab has no animation frames. */
 const HIDDEN_FLUSH_MS = 250;
+/** The most items that the server gives at once. */
+const LARGEST_PAGE = 2000;
 
 type Command = "send" | "withdraw" | "decide" | "abort" | "other";
 
@@ -36,6 +39,8 @@ export class Session {
   /** Calls for whose question another rule than the one by default was chosen, and which. */
   private chosen: ReadonlyMap<string, string> = $state.raw(new Map());
   loadingOlder = $state(false);
+  /** The event that the address asks for; a new value each time, also for the same event. */
+  sought: { eventId: number } | null = $state.raw(null);
   /** When anything was last heard of the run, for "no news since". */
   newsAt = $state(0);
 
@@ -44,6 +49,7 @@ export class Session {
   /** Messages to be edited once they are out of the queue, by their input ids. */
   private readonly editing = new Map<string, () => void>();
   private readonly asked = new Map<string, { command: Command; about: string }>();
+  private older: Promise<void> | null = null;
   private unread: ServerMessage[] = [];
   private scheduled = false;
   private stopped = false;
@@ -162,12 +168,33 @@ export class Session {
     this.ask({ type: "compact" });
   }
 
-  async loadOlder(): Promise<void> {
+  seek(eventId: number): void {
+    this.sought = { eventId };
+  }
+
+  /** Loads back to an event, in the largest pages there are. False when it is too far back for this page to hold. */
+  async loadBackTo(eventId: number): Promise<boolean> {
+    for (;;) {
+      const { before, chunks } = this.view;
+      if (before === null || before <= eventId) return true;
+      if (countItems(chunks) > MAX_ITEMS - LARGEST_PAGE) return false;
+      await this.loadOlder(LARGEST_PAGE);
+      if (this.view.before === before) return false;
+    }
+  }
+
+  /** Loads one page at a time: a call during another one waits for the same page. */
+  loadOlder(limit?: number): Promise<void> {
+    this.older ??= this.fetchOlder(limit).finally(() => (this.older = null));
+    return this.older;
+  }
+
+  private async fetchOlder(limit?: number): Promise<void> {
     const { before } = this.view;
-    if (before === null || this.loadingOlder) return;
+    if (before === null) return;
     this.loadingOlder = true;
     try {
-      const page = await api.older(this.id, before);
+      const page = await api.older(this.id, before, limit);
       // A snapshot may have come meanwhile: then this page fits no more.
       if (this.view.before === before) this.view = prepend(this.view, page.items, page.before);
     } catch (error) {
