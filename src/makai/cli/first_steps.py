@@ -11,10 +11,9 @@ from makai.cli.console import EXIT_FAILED, note, say
 from makai.cli.line_reader import LineReader
 from makai.cli.login import LoginOutput, log_in
 from makai.cli.menu import choose
-from makai.cli.provider_access import has_llama
 from makai.cli.pull_progress import show_progress
 from makai.core.errors import AuthRequired, MakaiError
-from makai.providers.local.weights import SMOLLM2
+from makai.providers.local.weights import SMOLLM2, has_llama
 from makai.providers.runtime import ModelRuntime
 
 Step: TypeAlias = Literal["local", "login", "demo"]

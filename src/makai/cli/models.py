@@ -96,11 +96,10 @@ def pull_command(name: str, source: Path | None) -> int:
 
     Pull again to continue an interrupted download. The weights are stored in MAKAI_HOME (~/.makai).
     """
-    from makai.cli.provider_access import has_llama
     from makai.cli.pull_progress import show_progress
     from makai.core.home import home_directory
     from makai.providers.local.install import pull
-    from makai.providers.local.weights import find_model
+    from makai.providers.local.weights import find_model, has_llama
 
     model = find_model(name)
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from makai.auth.store import Keychain
 from makai.catalog.models import AuthStatus
 from makai.catalog.vendors import Vendor, base_url_of, key_source_of, override_of
 from makai.core.errors import AuthError, MakaiError
-from makai.providers.local.weights import SMOLLM2, installed
+from makai.providers.local.weights import SMOLLM2, has_llama, installed
 from makai.providers.logins import Logins
 
 if TYPE_CHECKING:
@@ -113,11 +112,6 @@ def _local(vendor: Vendor, home: Path) -> ProviderAccess:
     return ProviderAccess(
         provider=vendor.id, name=vendor.name, ready=not missing, status=status, default_model=vendor.default_model
     )
-
-
-def has_llama() -> bool:
-    """Whether xllamacpp is installed. It is not imported, which would take a second."""
-    return importlib.util.find_spec("xllamacpp") is not None
 
 
 def lacks_model(models: ModelRuntime) -> bool:

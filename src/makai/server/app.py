@@ -16,11 +16,14 @@ from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.access_routes import AccessRoutes
 from makai.server.acp_routes import AcpRoutes
 from makai.server.auth_routes import PageLogins
+from makai.server.completion_routes import CompletionRoutes
+from makai.server.folder_routes import FolderRoutes
 from makai.server.http_json import answer, answer_error, answering
 from makai.server.makai_connection import MakaiServer
 from makai.server.mcp_routes import McpRoutes
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
+from makai.server.pull_routes import PullRoutes
 from makai.server.scopes import ROUTES, check
 from makai.server.session_routes import SessionRoutes
 from makai.server.settings_routes import SettingsRoutes
@@ -81,12 +84,15 @@ def make_app(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
+    PullRoutes().add_to(app)
     if makai.sessions is not None:
         routes = SessionRoutes(makai.sessions, makai.backend, makai.settings, agents)
         routes.add_to(app)
         SettingsRoutes(makai.settings, home).add_to(app)
         AccessRoutes(makai.sessions).add_to(app)
         McpRoutes(makai.sessions, home).add_to(app)
+        FolderRoutes(makai.sessions).add_to(app)
+        CompletionRoutes(makai.sessions).add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )

@@ -125,6 +125,13 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/models"): "observe",
     ("GET", "/api/harnesses"): "observe",
     ("GET", "/api/approvals"): "observe",
+    ("GET", "/api/folders"): "prompt",  # below approve only the folders that `allowed_folder` allows
+    ("POST", "/api/folders"): "approve",
+    ("GET", "/api/files"): "prompt",  # the same folders
+    ("GET", "/api/commands"): "prompt",  # the same folders
+    ("GET", "/api/models/pull"): "admin",
+    ("POST", "/api/models/pull"): "admin",
+    ("DELETE", "/api/models/pull"): "admin",
     ("GET", "/api/sessions"): "observe",
     ("POST", "/api/sessions"): "prompt",
     ("GET", "/api/sessions/{id}"): "observe",
@@ -150,6 +157,9 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("POST", "/api/mcp"): "admin",
     ("POST", "/api/mcp/remove"): "admin",
     ("POST", "/api/mcp/test"): "admin",
+    ("GET", "/api/sessions/{id}/files"): "prompt",
+    ("GET", "/api/sessions/{id}/commands"): "prompt",
+    ("POST", "/api/sessions/{id}/compose"): "prompt",
     ("GET", "/api/auth/providers"): "prompt",
     ("POST", "/api/auth/login"): "admin",
     ("GET", "/api/auth/flows/{flow_id}/events"): "admin",
@@ -271,6 +281,21 @@ def scoped(sessions: OpenSessions, caller: Caller, settings: SettingsOf = defaul
         return ScopedSessions(await sessions(), caller, settings)
 
     return get
+
+
+async def allowed_folder(sessions: Sessions, caller: Caller, folder: str) -> str:
+    """The folder free of links. `Forbidden` when the caller may not approve and the folder is neither below the one
+    where the server was started nor trusted by a person."""
+    resolved = await asyncio.to_thread(os.path.realpath, folder)
+    if caller.may("approve"):
+        return resolved
+    home = await asyncio.to_thread(os.path.realpath, os.getcwd())
+    if PurePath(resolved).is_relative_to(home) or await sessions.dispatch(req.IsTrusted(resolved)):
+        return resolved
+    raise Forbidden(
+        f"The token {caller.name!r} has the scope {caller.scope}, which does not open {resolved}.",
+        hint=f"Trust the folder (`makai sessions trust {resolved}`), or use a token of scope approve.",
+    )
 
 
 class ScopedSessions:
@@ -436,15 +461,7 @@ class ScopedSessions:
         folders = [folder for folder in (request.cwd, *(request.roots or ())) if folder is not None]
         if not folders:
             return request
-        resolved = {folder: await asyncio.to_thread(os.path.realpath, folder) for folder in folders}
-        home = await asyncio.to_thread(os.path.realpath, os.getcwd())
-        for folder in resolved.values():
-            if PurePath(folder).is_relative_to(home) or await self._sessions.dispatch(req.IsTrusted(folder)):
-                continue
-            raise Forbidden(
-                f"The token {self._caller.name!r} has the scope {self._caller.scope}, which does not open {folder}.",
-                hint=f"Trust the folder (`makai sessions trust {folder}`), or use a token of scope approve.",
-            )
+        resolved = {folder: await allowed_folder(self._sessions, self._caller, folder) for folder in folders}
         cwd = None if request.cwd is None else resolved[request.cwd]
         roots = request.roots and tuple(resolved[folder] for folder in request.roots)
         return msgspec.structs.replace(request, cwd=cwd, roots=roots)

@@ -15,6 +15,7 @@ from makai.catalog.model_ref import ref_of
 from makai.catalog.model_settings import model_for
 from makai.core.access import Caller
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.core.model import ReasoningEffort
 from makai.core.session_events import DecodedMode, HasPermissionMode, SandboxLevel, SessionTerms
 from makai.core.version import __version__
 from makai.harness.abilities import abilities
@@ -53,6 +54,7 @@ class NewBody(HasPermissionMode, frozen=True, forbid_unknown_fields=True):
     cwd: str | None = None
     title: str = ""
     harness: str = "native"
+    reasoning_effort: ReasoningEffort | None = None
     tool_servers: tuple[str, ...] = ()
     demo: bool = False
 
@@ -283,7 +285,7 @@ class SessionRoutes:
                 builtin_tools=True,
                 sandbox=body.sandbox or settings.sandbox,
                 tool_servers=body.tool_servers,
-                reasoning_effort=settings.effort,
+                reasoning_effort=body.reasoning_effort or settings.effort,
             ),
         )
 

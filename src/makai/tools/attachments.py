@@ -187,11 +187,17 @@ def _part(path: str, room: int) -> tuple[SessionPart, str]:
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         return ResourceLink(uri=uri, name=name), f"{name}: {reason}; only its path goes along."
+    return content_part(uri, name, data, found.st_size, room)
+
+
+def content_part(uri: str, name: str, data: bytes, size: int, room: int) -> tuple[SessionPart, str]:
+    """A file of `size` bytes that begins with `data` as a part of a message that has room for so many bytes of text,
+    and what the user should know about it, or "". Pure."""
     if (kind := picture_type(data)) is not None and len(data) <= MAX_PICTURE_BYTES:
         return Image(data=base64.b64encode(data).decode("ascii"), mime_type=kind), ""
-    link = ResourceLink(uri=uri, name=name, size=found.st_size, description=f"{found.st_size:,} bytes, not included")
+    link = ResourceLink(uri=uri, name=name, size=size, description=f"{size:,} bytes, not included")
     if len(data) > room:
-        return link, f"{name} has {found.st_size:,} bytes; only its path goes along, and the agent can read it."
+        return link, f"{name} has {size:,} bytes; only its path goes along, and the agent can read it."
     try:
         return Resource(uri=uri, text=data.decode("utf-8")), ""
     except UnicodeDecodeError:
@@ -200,6 +206,11 @@ def _part(path: str, room: int) -> tuple[SessionPart, str]:
 
 def _names(path: str) -> str:
     with os.scandir(path) as scan:
-        names = sorted(printable(entry.name) + "/" * entry.is_dir() for entry in islice(scan, MAX_NAMES + 1))
-    more = ["…"] if len(names) > MAX_NAMES else []
-    return "\n".join([*names[:MAX_NAMES], *more])
+        return names_text(printable(entry.name) + "/" * entry.is_dir() for entry in islice(scan, MAX_NAMES + 1))
+
+
+def names_text(names: Iterable[str]) -> str:
+    """The names in a folder as a text, at most `MAX_NAMES`."""
+    found = sorted(names)
+    more = ["…"] if len(found) > MAX_NAMES else []
+    return "\n".join([*found[:MAX_NAMES], *more])

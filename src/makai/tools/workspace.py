@@ -168,7 +168,7 @@ class Workspace:
                     yield _entry(item)
 
     async def read(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
-        return await asyncio.to_thread(self._read_with, path, reader)
+        return await asyncio.to_thread(self.read_now, path, reader)
 
     async def list_folder(self, path: str, limit: int, is_shown: Callable[[str], bool]) -> list[Entry]:
         return await asyncio.to_thread(self._list_folder, path, limit, is_shown)
@@ -242,7 +242,7 @@ class Workspace:
             note_approved(place.absolute)
         return place
 
-    def _read_with(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
+    def read_now(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
         with self.open_read(path) as file:
             found = os.fstat(file.fileno())
             version = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from makai.cli.terminal import file_index
+from makai.tools import file_index
 from makai.tools.file_index import FileIndex, FoundPaths
 
 

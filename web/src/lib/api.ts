@@ -6,6 +6,8 @@ import type { PermissionMode, SandboxLevel, TranscriptItem, Usage } from "./prot
 
 export type Scope = "observe" | "prompt" | "approve" | "admin";
 
+export type ReasoningEffort = "off" | "minimal" | "low" | "medium" | "high" | "xhigh";
+
 export interface Info {
   version: string;
   default_model_ref: string | null;
@@ -46,6 +48,7 @@ export interface NewSession {
   cwd?: string;
   title?: string;
   harness?: string;
+  reasoning_effort?: ReasoningEffort;
   demo?: boolean;
 }
 
@@ -67,6 +70,8 @@ export interface Model {
   lifecycle: string;
   capabilities: string[];
   context_window?: number;
+  /** Prices: `price_input_usd_per_mtok` and the like, where they are known. */
+  metadata?: Record<string, string>;
 }
 
 /** An agent that can run a session; `native` is makai's own. */

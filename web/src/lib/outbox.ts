@@ -1,11 +1,12 @@
 // Messages the server has not confirmed, and drafts. Both are kept in the browser, so that a reload loses nothing; a
 // message keeps its client_msg_id and may be sent again at any time: the server takes it once.
-import type { Delivery, PastedImage } from "./protocol";
+import type { AttachedText, Delivery, PastedImage } from "./protocol";
 
 export interface Outgoing {
   clientMsgId: string;
   text: string;
   images: PastedImage[];
+  files?: AttachedText[];
   delivery: Delivery;
   /** Why the server refused it; null while it is on its way. */
   refused: string | null;

@@ -53,10 +53,14 @@ export interface Send extends Command {
   client_msg_id?: string | null;
   delivery?: Delivery | null; // makai.1
   images?: PastedImage[] | null; // makai.1
+  files?: AttachedText[] | null; // makai.1
 }
 
 /** A picture beside the words, base64 in `data`. */
 export interface PastedImage { data: string; mime_type: string; }
+
+/** A text file beside the words. Every client shows it by the last part of `uri`, such as attachment:///notes.txt. */
+export interface AttachedText { uri: string; text: string; }
 
 export interface Approve extends Command {
   type: "approve";

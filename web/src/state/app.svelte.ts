@@ -3,13 +3,14 @@ import { api, type Harness, type Info, type Model, type NewSession, type Pending
 import { addressOf, readAddress } from "../lib/address";
 import { ApiError } from "../lib/api/http";
 import { decodedPart } from "../lib/carried";
+import type { Draft } from "../lib/attachments";
 import { saveDraft } from "../lib/outbox";
-import type { PastedImage } from "../lib/protocol";
 import { SessionPages } from "./pages.svelte";
+import { sendDraft } from "./sending";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
-export type Dialog = "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | null;
+export type Dialog = "folder" | "agent" | "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | null;
 export type Access = "unknown" | "granted" | "refused" | "unreachable";
 export type Theme = "system" | "light" | "dark";
 
@@ -114,19 +115,29 @@ class App {
     this.drawer = false;
   }
 
-  async create(wanted: NewSession, first?: { text: string; images: PastedImage[] }): Promise<boolean> {
+  async create(wanted: NewSession, first?: Draft): Promise<boolean> {
     try {
       const { session_id } = await api.create(wanted);
       if (wanted.demo) saveDraft(localStorage, session_id, DEMO_WORDS);
       this.open(session_id);
       // The address changes asynchronously; the message must not wait for that.
       this.show(session_id);
-      if (first) this.session?.send(first.text, first.images, "queue");
+      if (first && this.session) await this.sendFirst(this.session, first);
       void this.poll();
       return true;
     } catch (error) {
       this.report(error);
       return false;
+    }
+  }
+
+  /** What the server cannot compose stays in the field of the new session. */
+  private async sendFirst(session: Session, first: Draft): Promise<void> {
+    try {
+      await sendDraft(session, first, "queue");
+    } catch (error) {
+      saveDraft(localStorage, session.id, first.text);
+      this.report(error);
     }
   }
 

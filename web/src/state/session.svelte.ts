@@ -5,6 +5,7 @@ import { newLink, type Link } from "../lib/connection";
 import { newId } from "../lib/ids";
 import { Outbox, unconfirmed, type Outgoing } from "../lib/outbox";
 import type {
+  AttachedText,
   ClientMessage,
   Delivery,
   ErrorFrame,
@@ -92,8 +93,8 @@ export class Session {
 
   // ------------------------------------------------------------ what a user does
 
-  send(text: string, images: PastedImage[], delivery: Delivery): void {
-    const message: Outgoing = { clientMsgId: newId(), text, images, delivery, refused: null };
+  send(text: string, images: PastedImage[], delivery: Delivery, files: AttachedText[] = []): void {
+    const message: Outgoing = { clientMsgId: newId(), text, images, ...(files.length ? { files } : {}), delivery, refused: null };
     this.keep([...this.outbox, message]);
     this.transmit(message);
   }
@@ -293,6 +294,7 @@ export class Session {
       client_msg_id: message.clientMsgId,
       delivery: message.delivery,
       ...(message.images.length ? { images: message.images } : {}),
+      ...(message.files?.length ? { files: message.files } : {}),
     });
     if (sent) this.asked.set(req_id, { command: "send", about: message.clientMsgId });
   }

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from makai.agent.builtin_prompts import INIT, REVIEW, with_hints
 from makai.agent.custom_commands import CustomCommand
 from makai.cli.session_selection import find_session, shown_agent
 from makai.cli.terminal.chat_session import ChatSession
@@ -200,7 +201,7 @@ def _asking(prompt: str) -> Action:
     """Sends a fixed request to the agent, with what else the user says."""
 
     async def action(chat: ChatSession, argument: str) -> None:
-        await chat.send(f"{prompt}\n\n{argument}" if argument else prompt)
+        await chat.send(with_hints(prompt, argument))
 
     return action
 
@@ -244,16 +245,6 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 CHANGE_AGENT: Final = "Change it with /agent NAME; `makai doctor` lists the agents of this machine."
 CHANGE_MODEL: Final = "Change it with /model PROVIDER/MODEL; `makai models list` lists them."
-INIT: Final = """\
-Look at this project and write AGENTS.md in its root: what an agent must know to work here, in at most 60 lines. Say \
-what the project is, how it is laid out, the exact commands to build it, to run all tests and a single one, and to \
-lint, and the conventions that the code itself shows. Check each command in the files of the project; leave out what \
-you cannot verify and what every developer knows. If AGENTS.md exists, improve it and keep what is still right."""
-REVIEW: Final = """\
-Review the uncommitted changes of this repository: look at `git status`, `git diff HEAD` and new files, and at the \
-code around them as far as you need it. Change nothing. Report what is wrong, the most serious first, each with file \
-and line, why it is wrong and how to fix it: bugs, lost error handling, security, missing tests, what contradicts the \
-conventions here. Say so when you find nothing, and do not praise."""
 NO_TITLE: Final = "The session has no title. Set one with /title TEXT."
 _MODEL: Final = _setting(ChatSession.set_model, lambda state: f"{shown_agent(state)}\n{_change_model(state)}")
 _AGENT: Final = _setting(ChatSession.set_agent, lambda state: f"{shown_agent(state)}\n{CHANGE_AGENT}")

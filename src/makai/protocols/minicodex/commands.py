@@ -11,16 +11,34 @@ from typing import Annotated, Any, Final, TypeAlias, get_args
 
 import msgspec
 
-from makai.core.content import Image, Text, UserPart
+from makai.core.content import Image, Resource, SessionPart, Text
 from makai.core.errors import ParseError
 from makai.core.sanitize import is_clean
 from makai.core.session_events import DecodedMode, Delivery, GrantScope, HasPermissionMode
 from makai.harness.registry import harness_id_of
 from makai.protocols.minicodex import vocabulary
 from makai.protocols.minicodex.projection import NamedCapabilities, makai_fields
-from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, VERSION, ErrorCode, PastedImage, StrictPart
+from makai.protocols.minicodex.vocabulary import (
+    MAKAI,
+    MAKAI_1,
+    VERSION,
+    AttachedText,
+    ErrorCode,
+    PastedImage,
+    StrictPart,
+)
 from makai.sessions import commands as engine
 from makai.wire import strict_json
+
+_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*:[^\s\"<>]{1,2000}")
+
+
+class WrongField(ValueError):
+    """A field of a command has a value that its type allows and that still means nothing."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class Command(StrictPart, frozen=True, kw_only=True, tag_field="type"):
@@ -53,6 +71,7 @@ class SendCommand(Command, frozen=True, kw_only=True, tag="send"):
     client_msg_id: str | None = None
     delivery: Annotated[Delivery | None, MAKAI] = None
     images: Annotated[tuple[PastedImage, ...] | None, MAKAI] = None
+    files: Annotated[tuple[AttachedText, ...] | None, MAKAI] = None
 
 
 class ApproveCommand(Command, frozen=True, kw_only=True, tag="approve"):
@@ -289,7 +308,7 @@ _ENGINE_COMMANDS: Final[dict[type[SessionCommand], type[engine.UserCommand]]] = 
 
 
 def engine_command(command: SessionCommand, *, by: str, input_id: str) -> engine.UserCommand:
-    """The same for the engine, whose owner sets the time. Raises `ValueError` for pictures that are none."""
+    """The same for the engine, whose owner sets the time. Raises `WrongField` for pictures and files that are none."""
     given: dict[str, Any] = {"now": 0, "by": by, "input_id": input_id, **msgspec.structs.asdict(command)}
     if isinstance(command, SendCommand):
         given["content"] = _content(command)
@@ -301,18 +320,25 @@ def engine_command(command: SessionCommand, *, by: str, input_id: str) -> engine
     return kind(**{name: given[name] for name in kind.__struct_fields__ if given.get(name) is not None})
 
 
-def _content(command: SendCommand) -> str | tuple[UserPart, ...]:
-    if not command.images:
+def _content(command: SendCommand) -> str | tuple[SessionPart, ...]:
+    if not command.images and not command.files:
         return command.text
-    pictures = tuple(_picture(image) for image in command.images)
-    return (Text(text=command.text), *pictures) if command.text.strip() else pictures
+    pictures = tuple(_picture(image) for image in command.images or ())
+    files = tuple(_file(file) for file in command.files or ())
+    return (Text(text=command.text), *pictures, *files) if command.text.strip() else (*pictures, *files)
+
+
+def _file(file: AttachedText) -> Resource:
+    if not _ADDRESS.fullmatch(file.uri):
+        raise WrongField("files", "A file has a uri such as attachment:///notes.txt, without blanks.")
+    return Resource(uri=file.uri, text=file.text)
 
 
 def _picture(image: PastedImage) -> Image:
     if not image.mime_type.startswith("image/"):
-        raise ValueError("A picture has a mime_type that begins with image/.")
+        raise WrongField("images", "A picture has a mime_type that begins with image/.")
     try:
         binascii.a2b_base64(image.data, strict_mode=True)
     except (binascii.Error, ValueError):
-        raise ValueError("The data of a picture is base64.") from None
+        raise WrongField("images", "The data of a picture is base64.") from None
     return Image(data=image.data, mime_type=image.mime_type)

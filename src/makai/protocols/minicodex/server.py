@@ -140,8 +140,8 @@ class MinicodexConnection:
             return []
         try:
             asked = commands.engine_command(command, by=self._client_name, input_id=self._new_id())
-        except ValueError as error:
-            self._refuse_field(command, "images", str(error))
+        except commands.WrongField as error:
+            self._refuse_field(command, error.field, str(error))
             return []
         return [self._begin(Ask(session_id=self.session_id, command=asked, req_id=command.req_id))]
 

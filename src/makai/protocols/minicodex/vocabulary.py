@@ -39,6 +39,13 @@ class PastedImage(StrictPart, frozen=True, kw_only=True):
     mime_type: str
 
 
+class AttachedText(StrictPart, frozen=True, kw_only=True):
+    """A text file beside the words. Every client shows it by the last part of `uri`, such as attachment:///notes.txt."""
+
+    uri: str
+    text: str
+
+
 def published_name(name: str) -> str:
     """A class's name in `schema/` and in the page's TypeScript, which stay as clients know them."""
     kept = {"ErrorFrame": "ErrorFrame", "BaseFrame": "Envelope"}

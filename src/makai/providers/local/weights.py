@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -84,6 +85,11 @@ def installed(home: Path, model: LocalModel = SMOLLM2) -> Path | None:
     """The installed weights, or None. Only the size is looked at: the hash was checked before the file got there."""
     path = installed_path(home, model)
     return path if file_size(path) == model.size else None
+
+
+def has_llama() -> bool:
+    """Whether xllamacpp, which runs the weights, is installed. It is not imported, which would take a second."""
+    return importlib.util.find_spec("xllamacpp") is not None
 
 
 def file_size(path: Path) -> int:
