@@ -27,6 +27,13 @@ const HIDDEN_FLUSH_MS = 250;
 
 type Command = "send" | "withdraw" | "decide" | "abort" | "other";
 
+export interface EditedMessage {
+  /** The event of the original message. */
+  eventId: number;
+  text: string;
+  images: PastedImage[];
+}
+
 export class Session {
   view: SessionView = $state.raw(emptyView(""));
   link: Link = $state.raw(newLink(""));
@@ -36,6 +43,10 @@ export class Session {
   /** Calls for whose question another rule than the one by default was chosen, and which. */
   private chosen: ReadonlyMap<string, string> = $state.raw(new Map());
   loadingOlder = $state(false);
+  /** The message that is being edited in place. Kept here, because its element goes when it is scrolled far away. */
+  edited: EditedMessage | null = $state(null);
+  /** The call whose denial is being explained, by its id. */
+  explaining = $state("");
   /** When anything was last heard of the run, for "no news since". */
   newsAt = $state(0);
 
@@ -135,6 +146,11 @@ export class Session {
   abort(): void {
     if (this.view.run && this.view.run.status !== "aborting")
       this.ask({ type: "abort", run_id: this.view.run.runId }, "abort");
+  }
+
+  /** Ask the model again after this run failed, without a second copy of the message. */
+  retry(run_id: string): void {
+    this.ask({ type: "retry", run_id });
   }
 
   setMode(mode: PermissionMode): void {
@@ -237,6 +253,7 @@ export class Session {
     // The run ended at the same moment: nothing left to abort.
     if (about?.command === "abort" && (frame.code === "NOT_RUNNING" || frame.code === "STALE_RUN_ID")) return;
     if (frame.code === "APPROVAL_CONFLICT") toast("info", "Already decided in another window or client.");
+    else if (frame.code === "STALE_RUN_ID") toast("info", "Already retried in another window or client.");
     else if (frame.code === "INPUT_NOT_WAITING") toast("info", frame.message);
     else toast("error", frame.message);
   }
