@@ -123,7 +123,7 @@ describe("a run", () => {
 
   test("says why an answer was cut short", () => {
     const view = started(delta(1, "half"), { type: "turn_done", event_id: 2, stop_reason: "max_tokens" });
-    expect(items(view).at(-1)).toMatchObject({ kind: "notice", level: "warning", code: "max_tokens" });
+    expect(items(view).at(-1)).toMatchObject({ kind: "failure", level: "warning", code: "MAX_TOKENS" });
   });
 
   test("keeps words apart that belong to different blocks", () => {

@@ -102,6 +102,13 @@ export interface Provider {
   source: string;
 }
 
+/** Where a branch of a session ends: at its end, or before a message; and the model that it uses. */
+export interface BranchPoint {
+  at?: number;
+  before?: number;
+  model_ref?: string;
+}
+
 /** What an undo or a redo of file changes would do. */
 export interface RestorePlan {
   text: string;
@@ -121,8 +128,8 @@ export const api = {
   session: (sessionId: string) => ask<SessionRow>("GET", `/api/sessions/${addressPart(sessionId)}`),
   create: (wanted: NewSession) => ask<{ session_id: string }>("POST", "/api/sessions", wanted),
   remove: (sessionId: string) => ask<void>("DELETE", `/api/sessions/${addressPart(sessionId)}`),
-  fork: (sessionId: string, at?: number) =>
-    ask<{ session_id: string }>("POST", `/api/sessions/${addressPart(sessionId)}/fork`, at === undefined ? {} : { at }),
+  fork: (sessionId: string, point: BranchPoint = {}) =>
+    ask<{ session_id: string }>("POST", `/api/sessions/${addressPart(sessionId)}/fork`, point),
   restorePlan: (sessionId: string, direction: "undo" | "redo") =>
     ask<RestorePlan>("GET", `/api/sessions/${addressPart(sessionId)}/restore?direction=${direction}`),
   exportAddress: (sessionId: string, format: "md" | "jsonl") => `/api/sessions/${addressPart(sessionId)}/export?format=${format}`,

@@ -23,6 +23,7 @@ export const KEY_GROUPS: readonly KeyGroup[] = [
       [["s"], "allow for this session"],
       [["a"], "allow always"],
       [["n"], "deny"],
+      [["Shift", "n"], "deny, and tell the agent why"],
       [["Esc"], "deny and stop the run"],
       [["Alt", "y"], "allow once, also while you are writing"],
       [["Alt", "n"], "deny, also while you are writing"],

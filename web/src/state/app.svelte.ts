@@ -1,5 +1,5 @@
 // The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
-import { api, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
+import { api, type BranchPoint, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
 import { addressOf, readAddress } from "../lib/address";
 import { ApiError } from "../lib/api/http";
 import { decodedPart } from "../lib/carried";
@@ -39,6 +39,8 @@ class App {
   /** For the model picker: called with what was picked. */
   onModel: ((modelRef: string) => void) | null = null;
   pickedModel = $state("");
+  /** For the undo dialog: the event of the message before which files are restored; null for the last one. */
+  restoreTo: number | null = $state(null);
 
   private failures = 0;
   private polling: ReturnType<typeof setTimeout> | undefined;
@@ -141,13 +143,19 @@ class App {
     }
   }
 
-  async fork(id: string, at?: number): Promise<void> {
+  /** Branch a session and show the branch; `first` is sent there, as it is when the server composed it before. */
+  async fork(id: string, point: BranchPoint = {}, first?: Draft, isComposed = false): Promise<boolean> {
     try {
-      const { session_id } = await api.fork(id, at);
+      const { session_id } = await api.fork(id, point);
       this.open(session_id);
-      toast("info", "This is the fork; the original is unchanged.");
+      this.show(session_id);
+      if (first && isComposed) this.session?.send(first.text, first.images, "queue", first.files);
+      else if (first && this.session) await this.sendFirst(this.session, first);
+      void this.poll();
+      return true;
     } catch (error) {
       this.report(error);
+      return false;
     }
   }
 

@@ -80,7 +80,7 @@ class Notifications {
       return;
     }
     try {
-      const [list, { pending }] = await Promise.all([api.sessions("", null, ROWS), api.approvals()]);
+      const [list, { pending }] = await Promise.all([api.sessions("without", null, ROWS), api.approvals()]);
       const now: Look = { rows: list.sessions, pending };
       if (this.last) for (const notice of noticesOf(this.last, now)) this.notify(notice);
       this.last = now;

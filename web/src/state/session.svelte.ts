@@ -4,6 +4,7 @@ import { api } from "../lib/api";
 import { newLink, type Link } from "../lib/connection";
 import { newId } from "../lib/ids";
 import { Outbox, unconfirmed, type Outgoing } from "../lib/outbox";
+import type { Draft } from "../lib/attachments";
 import type {
   AttachedText,
   ClientMessage,
@@ -31,6 +32,11 @@ const LARGEST_PAGE = 2000;
 
 type Command = "send" | "withdraw" | "decide" | "abort" | "other";
 
+export interface EditedMessage extends Draft {
+  /** The event of the original message. */
+  eventId: number;
+}
+
 export class Session {
   view: SessionView = $state.raw(emptyView(""));
   link: Link = $state.raw(newLink(""));
@@ -42,6 +48,10 @@ export class Session {
   loadingOlder = $state(false);
   /** The event that the address asks for; a new value each time, also for the same event. */
   sought: { eventId: number } | null = $state.raw(null);
+  /** The message that is being edited in place. Kept here, because its element goes when it is scrolled far away. */
+  edited: EditedMessage | null = $state(null);
+  /** The call whose denial is being explained, by its id. */
+  explaining = $state("");
   /** When anything was last heard of the run, for "no news since". */
   newsAt = $state(0);
 
@@ -142,6 +152,11 @@ export class Session {
   abort(): void {
     if (this.view.run && this.view.run.status !== "aborting")
       this.ask({ type: "abort", run_id: this.view.run.runId }, "abort");
+  }
+
+  /** Ask the model again after this run failed, without a second copy of the message. */
+  retry(run_id: string): void {
+    this.ask({ type: "retry", run_id });
   }
 
   setMode(mode: PermissionMode): void {
@@ -265,6 +280,7 @@ export class Session {
     // The run ended at the same moment: nothing left to abort.
     if (about?.command === "abort" && (frame.code === "NOT_RUNNING" || frame.code === "STALE_RUN_ID")) return;
     if (frame.code === "APPROVAL_CONFLICT") toast("info", "Already decided in another window or client.");
+    else if (frame.code === "STALE_RUN_ID") toast("info", "Already retried in another window or client.");
     else if (frame.code === "INPUT_NOT_WAITING") toast("info", frame.message);
     else toast("error", frame.message);
   }

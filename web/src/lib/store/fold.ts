@@ -16,7 +16,7 @@ import type {
   TranscriptItem,
   UserTextItem,
 } from "../protocol";
-import type { Approval, Item, NoticeItem, PlanItem, TextItem, ToolItem, UserItem } from "./items";
+import type { Approval, FailureItem, Item, NoticeItem, PlanItem, TextItem, ToolItem, UserItem } from "./items";
 import { append, chunked, findLast, mapLast, replace, trimmed, without, type Chunks } from "./transcript";
 import { emptyView, type SessionView } from "./view";
 
@@ -45,13 +45,14 @@ export function prepend(view: SessionView, items: readonly TranscriptItem[], bef
   const page = items.reduce(addListed, { ...emptyView(view.sessionId), loaded: true });
   const older = mapLast(page.chunks, Infinity, (item) => closedText(item));
   // A result whose call was on the older page stood alone so far: now it joins its call.
-  let chunks: Chunks = [...older, ...view.chunks];
+  const answered = view.chunks[0]?.items[0]?.kind === "user" ? withAnswer(older) : older;
+  let chunks: Chunks = [...answered, ...view.chunks];
   for (const item of view.chunks[0]?.items ?? []) {
     if (item.kind !== "tool" || item.name !== "") continue;
     const call = findLast(older, (one): one is ToolItem => one.kind === "tool" && one.callId === item.callId);
     if (call) chunks = replace(without(chunks, item.key), { ...item, ...callPart(call), key: call.key });
   }
-  return { ...view, chunks, before };
+  return { ...view, chunks, before, lastChangeId: Math.max(view.lastChangeId, page.lastChangeId) };
 }
 
 /**
@@ -204,7 +205,12 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
     case "notice":
       return withNotice(view, item);
     case "compacted":
-      return added(view, { ...base(item), kind: "compacted", summary: item.summary });
+      // It says what the notice before it announced.
+      return added(withoutLast(view, (one) => one.kind === "notice" && one.code === "compacting"), {
+        ...base(item),
+        kind: "compacted",
+        summary: item.summary,
+      });
     case "error":
       return withError(view, item);
     default:
@@ -221,6 +227,7 @@ function fromSnapshot(view: SessionView, frame: Snapshot): SessionView {
     sandbox: view.sandbox,
     harness: view.harness,
     cwd: view.cwd,
+    forkedFrom: view.forkedFrom,
     usage: view.usage,
     contextTokens: view.contextTokens,
     contextWindow: view.contextWindow,
@@ -249,6 +256,7 @@ function withDetails(view: SessionView, frame: SessionDetails): SessionView {
     harness: frame.harness,
     cwd: frame.cwd ?? "",
     closed: frame.closed,
+    forkedFrom: frame.forked_from ?? "",
     waiting: frame.waiting,
     usage: frame.usage ?? null,
     contextTokens: frame.context_tokens ?? null,
@@ -292,13 +300,24 @@ function settled(view: SessionView): SessionView {
       return { ...item, status: "interrupted" as const };
     return closedText(item);
   });
-  return { ...view, run: null, approvals: [], chunks };
+  return { ...view, run: null, approvals: [], chunks: withAnswer(chunks) };
+}
+
+/** The last words before the end of the list are an answer, and stay one. */
+function withAnswer(chunks: Chunks): Chunks {
+  const last = findLast(chunks, (item): item is TextItem | UserItem => item.kind === "text" || item.kind === "user", 200);
+  return last?.kind === "text" && !last.isFinal ? replace(chunks, { ...last, isFinal: true }) : chunks;
 }
 
 /** Only an end that cuts an answer short is worth a line. */
 function withEnd(view: SessionView, frame: Extract<ServerMessage, { type: "turn_done" | "run_ended" }>): SessionView {
   const words = frame.stop_reason && CUT_SHORT[frame.stop_reason];
-  return words ? added(view, notice(frame, "warning", frame.stop_reason ?? "", words)) : view;
+  if (!words) return view;
+  // The notice before it says the same, and which limit it was.
+  const last = view.chunks.at(-1)?.items.at(-1);
+  const limit = last?.kind === "notice" && last.code.startsWith("limit_") ? last.message : null;
+  const before = limit === null ? view : withoutLast(view, () => true);
+  return added(before, failure(frame, "warning", (frame.stop_reason ?? "").toUpperCase(), limit ?? words));
 }
 
 function ended(view: SessionView, how: (item: Item) => Item): SessionView {
@@ -320,7 +339,7 @@ function brokenText(item: Item): Item {
 function withUserText(view: SessionView, item: UserTextItem): SessionView {
   const user: UserItem = { ...base(item), kind: "user", text: item.text, images: item.images ?? [] };
   return {
-    ...added(view, user),
+    ...added({ ...view, chunks: withAnswer(view.chunks) }, user),
     waiting: view.waiting.filter((one) => one.input_id !== item.input_id),
     taken: withTaken(view, item.client_msg_id),
   };
@@ -399,7 +418,8 @@ function withOutput(view: SessionView, item: FunctionCallOutputItem): SessionVie
     omittedBytes: item.omitted_bytes ?? 0,
   };
   const approvals = view.approvals.filter((approval) => approval.callId !== item.call_id);
-  const next = approvals.length === view.approvals.length ? view : { ...view, approvals };
+  const lastChangeId = finished.diffs.length ? Math.max(view.lastChangeId, item.event_id ?? 0) : view.lastChangeId;
+  const next = { ...view, approvals, lastChangeId };
   return known ? { ...next, chunks: replace(next.chunks, finished) } : added(next, finished);
 }
 
@@ -425,9 +445,24 @@ function withPlan(view: SessionView, plan: PlanItem): SessionView {
 
 function withError(view: SessionView, frame: ErrorFrame): SessionView {
   const aborted = frame.code === "ABORTED";
-  const hint = typeof frame.details?.["hint"] === "string" ? frame.details["hint"] : null;
-  const message = aborted ? "Stopped." : frame.message;
-  return added(view, { ...notice(frame, aborted ? "info" : "error", frame.code, message), hint });
+  const { hint = null, retry_after_ms: waitMs } = frame.details ?? {};
+  const said = failure(frame, aborted ? "info" : "error", frame.code, aborted ? "Stopped." : frame.message);
+  // What was tried before it failed is over: the error says the same for good.
+  return added(withoutLast(view, (one) => one.kind === "notice" && one.noticeId !== ""), {
+    ...said,
+    hint: typeof hint === "string" ? hint : null,
+    until: typeof waitMs === "number" ? Date.parse(frame.ts ?? "") + waitMs : null,
+  });
+}
+
+function failure(stamp: Stamp & { run_id?: string }, level: FailureItem["level"], code: string, message: string): FailureItem {
+  return { ...base(stamp), kind: "failure", level, code, message, hint: null, runId: stamp.run_id ?? "", until: null };
+}
+
+/** Without the newest item, if it is such a one. */
+function withoutLast(view: SessionView, fits: (item: Item) => boolean): SessionView {
+  const last = view.chunks.at(-1)?.items.at(-1);
+  return last && fits(last) ? { ...view, chunks: without(view.chunks, last.key) } : view;
 }
 
 function withNotice(view: SessionView, frame: Notice): SessionView {

@@ -22,6 +22,8 @@ export interface TextItem extends Base {
   contentIndex: number;
   streaming: boolean;
   brokenOff?: boolean;
+  /** The last words before the next message: what people call the answer. */
+  isFinal?: boolean;
 }
 
 export type ToolStatus = "called" | "awaiting" | "running" | "done" | "failed" | "denied" | "interrupted";
@@ -72,12 +74,25 @@ export interface NoticeItem extends Base {
   until: number | null;
 }
 
+/** A run ended without a whole answer: it failed, was stopped, or met a limit. */
+export interface FailureItem extends Base {
+  kind: "failure";
+  level: "info" | "warning" | "error";
+  code: string;
+  message: string;
+  hint: string | null;
+  /** Empty where the server did not say. */
+  runId: string;
+  /** When the provider takes requests again, in milliseconds; null when it did not say. */
+  until: number | null;
+}
+
 export interface CompactedItem extends Base {
   kind: "compacted";
   summary: string;
 }
 
-export type Item = UserItem | TextItem | ToolItem | PlanItem | NoticeItem | CompactedItem;
+export type Item = UserItem | TextItem | ToolItem | PlanItem | NoticeItem | FailureItem | CompactedItem;
 
 /** A call a person has to decide on. */
 export interface Approval {

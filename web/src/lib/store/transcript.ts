@@ -1,6 +1,6 @@
 // The list of items, in chunks: a change copies one chunk, not 5,000 items, and the page draws only the chunks that
 // are near the screen. Every change makes a new value; values are never modified.
-import type { Item } from "./items";
+import type { Item, UserItem } from "./items";
 
 export const CHUNK = 40;
 /** A chunk also ends when it holds this much: a few long answers are more than many short ones. */
@@ -61,6 +61,20 @@ export function findLast<Found extends Item>(
     }
   }
   return null;
+}
+
+/** The message that the item answers, and the first one after it; null where there is none in the list. */
+export function messagesAround(chunks: Chunks, key: string): { before: UserItem | null; after: UserItem | null } {
+  let before: UserItem | null = null;
+  let isAfter = false;
+  for (const chunk of chunks) {
+    for (const item of chunk.items) {
+      if (item.key === key) isAfter = true;
+      else if (item.kind === "user" && isAfter) return { before, after: item };
+      else if (item.kind === "user") before = item;
+    }
+  }
+  return { before, after: null };
 }
 
 /** The same list with this item in place of the one of its key. */

@@ -20,6 +20,8 @@ export interface SessionView {
   harness: string;
   cwd: string;
   closed: boolean;
+  /** The session from which this one was branched; empty when it is none. */
+  forkedFrom: string;
   chunks: Chunks;
   /** Where older items end that are not here; null when all are. */
   before: number | null;
@@ -28,6 +30,8 @@ export interface SessionView {
   run: Run | null;
   approvals: readonly Approval[];
   waiting: readonly WaitingInput[];
+  /** The newest call that changed files, by its event: what was said before it can be undone. */
+  lastChangeId: number;
   usage: Usage | null;
   contextTokens: number | null;
   contextWindow: number | null;
@@ -46,12 +50,14 @@ export function emptyView(sessionId: string): SessionView {
     harness: "",
     cwd: "",
     closed: false,
+    forkedFrom: "",
     chunks: [],
     before: null,
     lastEventId: 0,
     run: null,
     approvals: [],
     waiting: [],
+    lastChangeId: 0,
     usage: null,
     contextTokens: null,
     contextWindow: null,
