@@ -2,8 +2,8 @@
 // a shell, so a single one begins a formula only where nothing else is likely.
 
 export interface Math {
+  /** With its marks. */
   raw: string;
-  source: string;
   display: boolean;
 }
 
@@ -33,7 +33,7 @@ export function inlineMath(text: string): Math | null {
   const found = first === "$" ? DOLLARS.exec(piece) : BRACKETS.exec(piece);
   const source = found?.[1];
   if (!found || source === undefined || (first === "$" && AMOUNT.test(source))) return null;
-  return { raw: found[0], source, display: false };
+  return { raw: found[0], display: false };
 }
 
 /** The formula that stands on lines of its own at the beginning of a text. */
@@ -48,5 +48,5 @@ export function blockMath(text: string): Math | null {
 function displayMath(piece: string): Math | null {
   const found = DISPLAY.exec(piece);
   const source = found?.[1] ?? found?.[2];
-  return found && source?.trim() ? { raw: found[0], source, display: true } : null;
+  return found && source?.trim() ? { raw: found[0], display: true } : null;
 }

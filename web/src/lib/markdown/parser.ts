@@ -110,9 +110,9 @@ const indexOf = (source: string, mark: RegExp): number | undefined => {
 
 const mathToken = (type: string, found: Math | null): MathToken | undefined => (found ? { type, ...found } : undefined);
 
-/** The source stands where the formula will be: it is what is shown when it cannot be set. */
-function mathHtml({ source, display }: Math): string {
-  return `<span class="math"${display ? ' data-display="yes"' : ""}>${escapeHtml(source)}</span>`;
+/** What was written stands where the formula will be: it is what is shown when it cannot be set. */
+function mathHtml({ raw, display }: Math): string {
+  return `<span class="math"${display ? ' data-display="yes"' : ""}>${escapeHtml(raw.trim())}</span>`;
 }
 
 /** `2*3*4` is a product: marks inside a word begin no emphasis. Ideographs have no spaces between words. */
