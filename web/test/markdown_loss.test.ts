@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { GrowingMarkdown, renderMarkdown, type Block } from "../src/lib/markdown";
+import { GrowingMarkdown, renderMarkdown, type Block } from "../src/lib/markdown/blocks";
+import { elementOf } from "./shown";
 
 /** What a reader sees: the text of the elements, and the addresses that links show when they are pointed at. */
 function seen(blocks: Block[]): string {
   return blocks
     .map((block) => {
-      if (block.kind !== "html") return (block.kind === "code" ? block.info : "") + block.text;
-      const element = document.createElement("div");
-      element.innerHTML = block.html;
+      if (block.kind === "code" || block.kind === "plain") return (block.kind === "code" ? block.info : "") + block.text;
+      const element = elementOf(block);
       const addresses = [...element.querySelectorAll("a")].map((link) => link.title);
       return (element.textContent ?? "") + addresses.join(" ");
     })
