@@ -4,6 +4,7 @@ through routes that need the token."""
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,16 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+}
+_FRAME: Final = "assets/diagram-frame.html"
+"""The document that draws diagrams. Its origin is unique, so it reaches neither the page nor the cookie, and it may load
+nothing. Its script is part of it; a policy of its own in the document allows that one alone, by its hash."""
+_FRAME_HEADERS: Final = {
+    **HEADERS,
+    "Content-Security-Policy": (
+        "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
 }
 _ONE_YEAR_S: Final = 365 * 24 * 3600
 _KINDS: Final = {".webmanifest": "application/manifest+json", ".js": "text/javascript"}
@@ -48,14 +59,17 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
         return _named(name, "no-cache" if name == "sw.js" else "max-age=3600")
 
     async def asset(request: web.Request) -> web.StreamResponse:
-        # Their names change with their content, so browsers may keep them for good.
-        return _named(f"assets/{request.match_info['name']}", f"max-age={_ONE_YEAR_S}, immutable")
+        name = f"assets/{request.match_info['name']}"
+        if name == _FRAME:
+            return _named(name, "no-cache", _FRAME_HEADERS)
+        # The other names change with their content, so browsers may keep them for good.
+        return _named(name, f"max-age={_ONE_YEAR_S}, immutable")
 
-    def _named(name: str, caching: str) -> web.StreamResponse:
+    def _named(name: str, caching: str, headers: Mapping[str, str] = HEADERS) -> web.StreamResponse:
         if name not in files:
             raise web.HTTPNotFound(headers=HEADERS)
         kind = _KINDS.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return web.FileResponse(files[name], headers={**HEADERS, "Cache-Control": caching, "Content-Type": kind})
+        return web.FileResponse(files[name], headers={**headers, "Cache-Control": caching, "Content-Type": kind})
 
     async def trade(request: web.Request) -> web.Response:
         """The guard has seen the token in the request's Authorization header, or a ticket that stands for it."""
