@@ -7,7 +7,7 @@ import type { PastedImage } from "../lib/protocol";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
-export type Dialog = "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | null;
+export type Dialog = "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | "changes" | "terminal" | null;
 export type Access = "unknown" | "granted" | "refused" | "unreachable";
 export type Theme = "system" | "light" | "dark";
 
@@ -28,6 +28,8 @@ class App {
   harnesses: readonly Harness[] = $state.raw([]);
   session: Session | null = $state.raw(null);
   dialog: Dialog = $state(null);
+  /** For the dialog that undoes: the event of the message to go back to; null: the last one that changed files. */
+  restoreTo: number | null = $state(null);
   drawer = $state(false);
   theme: Theme = $state((localStorage.getItem("makai.theme") as Theme | null) ?? "system");
   /** For the model picker: called with what was picked. */
