@@ -1,27 +1,55 @@
 import { describe, expect, test } from "vitest";
 import { cpuMs } from "./cpu";
-import { diffLines } from "../src/lib/diff";
+import { changedWords, diffLines, diffRows, type DiffLine } from "../src/lib/diff";
 
-/** The new text, rebuilt from a diff of texts short enough to be one hunk. */
-const shown = (before: string | null, after: string): string[] =>
-  diffLines(before, after).hunks.flatMap((hunk, at) => [
-    ...(at ? ["@@"] : []),
-    ...hunk.map((line) => ({ same: " ", added: "+", removed: "-" })[line.kind] + line.text),
-  ]);
+const NONE = new Set<number>();
+const marked = (line: DiffLine | null): string => (line ? { same: " ", added: "+", removed: "-" }[line.kind] + line.text : "");
+
+/** The rows of a diff as text. */
+const shown = (before: string | null, after: string, split = false, opened: ReadonlySet<number> = NONE): string[] =>
+  diffRows(diffLines(before, after).lines, split, opened).map((row) => {
+    if (row.kind === "gap") return `@@ ${row.at} ${row.count}`;
+    return row.kind === "line" ? marked(row.line) : `${marked(row.left)} | ${marked(row.right)}`;
+  });
 
 describe("a diff", () => {
   test("shows changed lines with three lines around them", () => {
-    expect(shown("a\nb\nc\nd\ne\nf\ng\nh\n", "a\nb\nc\nd\nE\nf\ng\nh\n")).toEqual(
-      [" b", " c", " d", "-e", "+E", " f", " g", " h"],
+    expect(shown("1\n2\na\nb\nc\nd\ne\nf\ng\nh\n", "1\n2\na\nb\nc\nd\nE\nf\ng\nh\n")).toEqual(
+      ["@@ 0 3", " b", " c", " d", "-e", "+E", " f", " g", " h"],
     );
   });
 
-  test("splits into hunks where nothing changed for long", () => {
-    const lines = Array.from({ length: 30 }, (_, at) => `line ${at}`);
-    const changed = lines.map((line, at) => (at === 2 || at === 25 ? line.toUpperCase() : line));
-    const { hunks, added, removed } = diffLines(lines.join("\n"), changed.join("\n"));
-    expect([hunks.length, added, removed]).toEqual([2, 2, 2]);
-    expect(hunks[1]?.[0]).toEqual({ kind: "same", text: "line 22", old: 23, new: 23 });
+  test("folds what did not change for long, until it is opened", () => {
+    const lines = Array.from({ length: 14 }, (_, at) => `${at}`);
+    const changed = lines.map((line, at) => (at === 1 || at === 12 ? `${line}!` : line));
+    const [before, after] = [lines.join("\n"), changed.join("\n")];
+    const end = [" 9", " 10", " 11", "-12", "+12!", " 13"];
+    expect(diffLines(before, after)).toMatchObject({ added: 2, removed: 2 });
+    expect(shown(before, after)).toEqual([" 0", "-1", "+1!", " 2", " 3", " 4", "@@ 6 4", ...end]);
+    expect(shown(before, after, false, new Set([6]))).toEqual(
+      [" 0", "-1", "+1!", " 2", " 3", " 4", " 5", " 6", " 7", " 8", ...end],
+    );
+  });
+
+  test("puts a line beside the one that replaces it", () => {
+    expect(shown("a\nb\nc\nd\n", "a\nB\nC\nx\nd\n", true)).toEqual(
+      [" a |  a", "-b | +B", "-c | +C", " | +x", " d |  d"],
+    );
+  });
+
+  test("names the words that changed, unless the lines have little in common", () => {
+    expect(changedWords("let total = price * 2;", "let total = cost * 3;")).toEqual([[[12, 17], [20, 21]], [[12, 16], [19, 20]]]);
+    expect(changedWords("return a", "return a + b")).toEqual([[], [[8, 12]]]);
+    expect(changedWords("import os", "while True:")).toBeNull();
+    expect(changedWords("x".repeat(700), "x".repeat(701))).toBeNull();
+  });
+
+  test("keeps what stayed of a long text that was changed everywhere", () => {
+    const lines = Array.from({ length: 10_000 }, (_, at) => `line ${at}`);
+    const changed = lines.map((line, at) => (at % 10 === 5 ? `${line} changed` : line));
+    const start = cpuMs();
+    expect(diffLines(lines.join("\n"), changed.join("\n"))).toMatchObject({ added: 1000, removed: 1000 });
+    expect(cpuMs() - start).toBeLessThan(1000);
   });
 
   test("shows a new file as added, and an emptied one as removed", () => {
@@ -36,7 +64,7 @@ describe("a diff", () => {
     for (let round = 0; round < 300; round++) {
       const before = Array.from({ length: random(12) }, () => "abc"[random(3)] ?? "");
       const after = Array.from({ length: random(12) }, () => "abc"[random(3)] ?? "");
-      const lines = diffLines(before.join("\n"), after.join("\n")).hunks.flat();
+      const lines = diffLines(before.join("\n"), after.join("\n")).lines;
       const old = lines.filter((line) => line.kind !== "added");
       const now = lines.filter((line) => line.kind !== "removed");
       for (const line of old) expect(before[(line.old ?? 0) - 1]).toBe(line.text);

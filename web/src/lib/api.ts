@@ -109,14 +109,6 @@ export interface BranchPoint {
   model_ref?: string;
 }
 
-/** What an undo or a redo of file changes would do. */
-export interface RestorePlan {
-  text: string;
-  plan_id: string;
-  files: { path: string; kind: "create" | "change" | "remove" | "keep"; added?: number; removed?: number; refusal?: string }[];
-  notes?: string[];
-}
-
 export const api = {
   cookie: (token: string) => ask<void>("POST", "/api/cookie", {}, token),
   info: () => ask<Info>("GET", "/api/info"),
@@ -130,8 +122,6 @@ export const api = {
   remove: (sessionId: string) => ask<void>("DELETE", `/api/sessions/${addressPart(sessionId)}`),
   fork: (sessionId: string, point: BranchPoint = {}) =>
     ask<{ session_id: string }>("POST", `/api/sessions/${addressPart(sessionId)}/fork`, point),
-  restorePlan: (sessionId: string, direction: "undo" | "redo") =>
-    ask<RestorePlan>("GET", `/api/sessions/${addressPart(sessionId)}/restore?direction=${direction}`),
   exportAddress: (sessionId: string, format: "md" | "jsonl") => `/api/sessions/${addressPart(sessionId)}/export?format=${format}`,
   older: (sessionId: string, before: number, limit = 200) =>
     ask<{ items: TranscriptItem[]; before: number | null }>(

@@ -44,10 +44,10 @@ const ALIASES: Record<string, string> = {
 let core: Promise<HLJSApi> | undefined;
 
 /** Highlighted HTML, or null when the code is to stay plain. */
-export async function highlight(code: string, language: string): Promise<string | null> {
+export async function highlight(code: string, language: string, most = MAX_CHARACTERS): Promise<string | null> {
   const name = ALIASES[language.toLowerCase()] ?? language.toLowerCase();
   const load = Object.hasOwn(LANGUAGES, name) ? LANGUAGES[name] : undefined;
-  if (!load || code.length > MAX_CHARACTERS) return null;
+  if (!load || code.length > most) return null;
   try {
     core ??= import("highlight.js/lib/core").then((module) => module.default);
     const [hljs, definition] = await Promise.all([core, load()]);

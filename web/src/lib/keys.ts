@@ -48,6 +48,7 @@ export const KEY_GROUPS: readonly KeyGroup[] = [
       [["r"], "rename the session"],
       [["o"], "open or fold all tool calls"],
       [["t"], "open or fold all reasoning"],
+      [["f"], "show the files that the session changed"],
       [["g"], "go to the newest message"],
       [[","], "settings"],
       [["?"], "all keys"],

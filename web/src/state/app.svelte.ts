@@ -10,7 +10,8 @@ import { sendDraft } from "./sending";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
-export type Dialog = "folder" | "agent" | "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | null;
+export type Dialog =
+  | "folder" | "agent" | "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | "changes" | "terminal" | null;
 export type Access = "unknown" | "granted" | "refused" | "unreachable";
 export type Theme = "system" | "light" | "dark";
 
@@ -34,13 +35,13 @@ class App {
   /** The open section of the settings; null when they are not open, empty for their first section. */
   settings: string | null = $state(null);
   dialog: Dialog = $state(null);
+  /** For the dialog that undoes: the event of the message to go back to; null: the last one that changed files. */
+  restoreTo: number | null = $state(null);
   drawer = $state(false);
   theme: Theme = $state((localStorage.getItem("makai.theme") as Theme | null) ?? "system");
   /** For the model picker: called with what was picked. */
   onModel: ((modelRef: string) => void) | null = null;
   pickedModel = $state("");
-  /** For the undo dialog: the event of the message before which files are restored; null for the last one. */
-  restoreTo: number | null = $state(null);
 
   private failures = 0;
   private polling: ReturnType<typeof setTimeout> | undefined;

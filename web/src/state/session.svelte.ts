@@ -1,6 +1,7 @@
 // One open session: its connection, its view, what was sent and not yet confirmed. Frames are folded once per animation
 // frame, however many arrive. Everything the page shows about the session is read from here.
 import { api } from "../lib/api";
+import type { RestoreChoice, RestoreDirection } from "../lib/api/changes";
 import { newLink, type Link } from "../lib/connection";
 import { newId } from "../lib/ids";
 import { Outbox, unconfirmed, type Outgoing } from "../lib/outbox";
@@ -175,9 +176,15 @@ export class Session {
     this.ask({ type: "set_title", title });
   }
 
-  /** Restore the files that the preview of this id showed. */
-  restore(direction: "undo" | "redo", plan_id: string): void {
-    this.ask({ type: direction, plan_id });
+  /** Restore the files that the preview of this id and choice showed. */
+  restore(direction: RestoreDirection, plan_id: string, { count, to, paths }: RestoreChoice): void {
+    this.ask({
+      type: direction,
+      plan_id,
+      ...(count === undefined ? {} : { count }),
+      ...(to === undefined ? {} : { to }),
+      ...(paths === undefined ? {} : { paths: [...paths] }),
+    });
   }
 
   compact(): void {
