@@ -190,12 +190,13 @@ class SqliteIndex:
             if self._path is not None:
                 with suppress(FileExistsError):
                     os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            self._writer = _connected(":memory:" if self._path is None else str(self._path))
+            connection = _connected(":memory:" if self._path is None else str(self._path))
             try:
-                _prepare(self._writer)
+                _prepare(connection)
             except BaseException:
-                self._close_writer()
+                connection.close()
                 raise
+            self._writer = connection  # not before: readers take it as the sign that there are tables
         return self._writer
 
     def _open_reader(self) -> sqlite3.Connection:
