@@ -25,6 +25,7 @@ from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.pull_routes import PullRoutes
 from makai.server.scopes import ROUTES, check
+from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
 from makai.server.settings_routes import SettingsRoutes
 from makai.server.token_book import TokenBook
@@ -93,6 +94,7 @@ def make_app(
         McpRoutes(makai.sessions, home).add_to(app)
         FolderRoutes(makai.sessions).add_to(app)
         CompletionRoutes(makai.sessions).add_to(app)
+        SearchRoutes(makai.sessions).add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )
