@@ -157,7 +157,7 @@ async def test_a_folder_is_trusted_after_its_files_were_shown(site: Site) -> Non
 
 
 async def test_an_mcp_server_is_added_tested_and_removed(site: Site) -> None:
-    program = site.server.home.parent / "plain_server.py"
+    program = site.server.folder / "work/plain_server.py"  # the sandbox shows a server no other folder
     program.write_text("import sys; print('hello log', file=sys.stderr, flush=True)\n" + SERVER, encoding="utf-8")
     async with site.window() as window:
         await opened(window, "mcp")
@@ -167,7 +167,9 @@ async def test_an_mcp_server_is_added_tested_and_removed(site: Site) -> None:
         server = window.page.locator("[data-testid=mcp-server][data-name=plain]")
         await expect(server.get_by_test_id("mcp-state")).to_have_text("not tested yet")
         await server.get_by_test_id("test-server").click()
-        await expect(server.get_by_test_id("test-server")).to_have_text("Test again")
+        await expect(server.get_by_test_id("mcp-state")).to_have_text("ready")
+        await server.get_by_text("5 tools, log").click()
+        await expect(server.get_by_role("group", name="Log of plain")).to_have_text("hello log")
         await window.screenshot("settings-mcp-tested")
         await server.get_by_test_id("remove-server").click()
         await expect(server).to_have_count(0)
@@ -243,6 +245,13 @@ async def test_a_page_out_of_sight_calls_the_user_back_once_of_several_tabs(site
     assert titles == ["approval", "end"]
 
 
+OLD_PAGE = """async () => {
+    const cache = await caches.open("makai-page-1");
+    await cache.put("/", new Response("before the upgrade"));
+    await cache.put("/assets/old.js", new Response("old"));
+}"""
+
+
 async def test_the_installed_page_says_offline_what_to_do_and_opens_again(browser: Browser, tmp_path: Path) -> None:
     async with site_of(tmp_path, browser) as site, site.window() as window:
         window.allow(LOST_SERVER)
@@ -250,6 +259,7 @@ async def test_the_installed_page_says_offline_what_to_do_and_opens_again(browse
         for icon in manifest["icons"]:
             assert (await window.page.request.get(site.server.url + icon["src"])).ok
         await window.page.evaluate("() => navigator.serviceWorker.ready.then(() => true)")
+        await window.page.evaluate(OLD_PAGE)
         await window.page.reload()
         await expect(window.test_id("home")).to_be_visible()
         kept = await window.page.evaluate(
@@ -258,6 +268,7 @@ async def test_the_installed_page_says_offline_what_to_do_and_opens_again(browse
         assert {path for path in kept if not path.startswith("/assets/")} == {
             "/", "/offline.html", "/offline.css", "/icon.svg"
         }  # fmt: skip
+        assert "/assets/old.js" not in kept
         await site.server.kill()
         await window.page.goto(site.address())
         await expect(window.page.get_by_role("heading")).to_have_text("makai is not running")
