@@ -16,7 +16,7 @@ from support.transports import TOKEN, exchange, loopback
 from makai.core.secret import Secret
 from makai.server.page_routes import add_page
 from makai.sessions.requests import ListSessions
-from makai.transports.guard import COOKIE_NAME, Guard, GuardConfig, page_cookie
+from makai.transports.guard import COOKIE_NAME, PAGE_FILES, Guard, GuardConfig, page_cookie
 from makai.transports.http_guard import guard_middleware
 
 SCENARIO = "say: Hello."
