@@ -50,6 +50,22 @@ async def test_the_list_shows_this_folder_and_all_of_them_on_demand(makai: Cli, 
     assert (waiting.code, waiting.out) == (0, "")
 
 
+async def test_an_archived_session_is_listed_on_demand_and_comes_back(makai: Cli) -> None:
+    session = await begin(makai, "Ask here")
+    archived = await makai("sessions", "archive", session[:8])
+    without, only = await makai("sessions", "list", "--json"), await makai("sessions", "list", "--archived", "--json")
+    undone = await makai("sessions", "archive", "--undo", session, "--json")
+    after = await makai("sessions", "list", "--archived")
+
+    assert archived.out == f"Archived {session}\n"
+    assert (listed(without), [(one["session_id"], one["archived"], one["made_by"]) for one in listed(only)]) == (
+        [],
+        [(session, True, "run")],
+    )
+    assert undone.json() == {"session_ids": [session], "archived": False}
+    assert (after.out, after.err) == ("", "No session of this folder is archived.\n")
+
+
 async def test_an_empty_home_says_how_to_begin(makai: Cli) -> None:
     text = await makai("sessions", "list")
     scripts = await makai("sessions", "list", "--json")

@@ -130,6 +130,7 @@ async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Pa
         (cmd.SetTitle(now=0, title="t"), False),
         (cmd.SetTerms(now=0, terms=req.CreateSession(model_ref="m").terms), False),
         (cmd.Compact(now=0, input_id="i"), False),
+        (cmd.Archive(now=0), False),
         (cmd.Close(now=0), False),
     ],
 )

@@ -49,7 +49,7 @@ async def test_a_session_is_made_listed_shown_and_deleted(tmp_path: Path, projec
             "session_id": session_id, "title": "My words", "model_ref": "scripted/scenario", "mode": "plan",
             "harness": "native", "cwd": str(project), "status": "idle", "created_ms": shown["created_ms"],
             "updated_ms": shown["updated_ms"], "events": 1, "usage": shown["usage"], "pending_approvals": 0,
-            "damaged": False,
+            "archived": False, "made_by": "", "damaged": False,
         }  # fmt: skip
         assert await site.ask("GET", "/api/sessions") == (200, {"sessions": [shown], "next_before": None})
         assert await site.ask("DELETE", f"/api/sessions/{session_id}") == (204, "")
@@ -118,6 +118,40 @@ async def test_the_list_can_be_searched(tmp_path: Path) -> None:
             async with site.http.get(f"{site.url}/api/sessions", params={"q": words}, headers=BEARER) as response:
                 found = await response.json()
             assert {shown["session_id"] for shown in found["sessions"]} == set(expected), words
+
+
+async def test_an_archived_session_leaves_the_list_until_it_is_brought_back(tmp_path: Path) -> None:
+    async def listed(query: str = "") -> list[str]:
+        status, found = await site.ask("GET", f"/api/sessions{query}")
+        assert status == 200
+        return [shown["session_id"] for shown in found["sessions"]]
+
+    async with serving(tmp_path, HELLO) as site:
+        kept, archived = await site.session(), await site.session()
+        address = f"/api/sessions/{archived}"
+        assert await site.ask("POST", f"{address}/archive", {"archived": True}) == (204, "")
+        assert (await site.ask("GET", address))[1]["archived"] is True
+        assert (await listed(), await listed("?archived=only")) == ([kept], [archived])
+        assert set(await listed("?archived=with")) == {kept, archived}
+        assert (await site.ask("GET", "/api/sessions?archived=maybe"))[0] == 400
+        assert (await site.ask("POST", f"{address}/archive", {}))[0] == 400
+
+        client = await site.client(archived, *BOTH)
+        assert await client.ask("send", text="hi") == "accepted"
+        await client.until("turn_done")
+        assert [frame["archived"] for frame in client.of_type("session_archived")] == [False]
+        await client.close()
+        assert set(await listed()) == {kept, archived}
+
+
+async def test_a_session_is_renamed(tmp_path: Path) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        address = f"/api/sessions/{await site.session()}"
+        assert await site.ask("POST", f"{address}/title", {"title": "Tea & biscuits"}) == (204, "")
+        assert (await site.ask("GET", address))[1]["title"] == "Tea & biscuits"
+        assert (await site.ask("POST", f"{address}/title", {"title": "x" * 501}))[0] == 400
+        assert (await site.ask("POST", f"{address}/title", {"titel": "x"}))[0] == 400
+        assert (await site.ask("POST", "/api/sessions/none/title", {"title": "x"}))[0] == 404
 
 
 async def test_info_harnesses_and_approvals(tmp_path: Path, project: Path) -> None:

@@ -14,7 +14,7 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.usage import Usage
 from makai.protocols.minicodex.server import Limits
-from makai.sessions.commands import Close, SetTerms, SettleRestore
+from makai.sessions.commands import Archive, Close, SetTerms, SettleRestore
 from support.minicodex import BOTH, JSON, SESSION, Client, Room
 from tools.transcripts import MARKED, renewed
 
@@ -174,6 +174,7 @@ def makai_settings() -> Page:
     page.say("set_mode", mode="accept_edits")
     page.say("set_model", model_ref="acme/acme-chat@two")
     page.room.trial.do(SetTerms(now=page.room.trial.now, terms=ev.SessionTerms(builtin_tools=True)))
+    page.room.trial.do(Archive(now=page.room.trial.now))
     page.hear(page.client.hear())
     page.say("set_agent", agent="claude-code", model_ref="sonnet")
     return page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from makai.catalog.model_ref import ref_of
 from makai.catalog.model_settings import model_for
 from makai.cli.console import note
@@ -28,7 +30,9 @@ async def settings_for(request: RunRequest, sessions: Sessions, models: ModelRun
     return settings
 
 
-def new_session(request: RunRequest, settings: Settings, model: Model | None) -> CreateSession:
+def new_session(
+    request: RunRequest, settings: Settings, model: Model | None, made_by: Literal["", "run"] = ""
+) -> CreateSession:
     """`model` is None for another agent than makai's own: `--model` then names one of the agent's models."""
     return CreateSession(
         model_ref=request.model or "" if model is None else ref_of(model),
@@ -37,6 +41,7 @@ def new_session(request: RunRequest, settings: Settings, model: Model | None) ->
         cwd=request.cwd,
         roots=request.roots,
         title=request.title,
+        made_by=made_by,
         terms=SessionTerms(
             system=request.system_prompt,
             system_append=request.append_system_prompt or "",

@@ -136,7 +136,7 @@ async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime,
     if owns_models and model is not None:
         # A missing key is reported before there is a session that could only report the same.
         models.resolver.credential_for(model, request.terms.options.account)
-    return await sessions.dispatch(new_session(request, settings, model))
+    return await sessions.dispatch(new_session(request, settings, model, made_by="run"))
 
 
 async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime, session_id: str) -> None:

@@ -19,7 +19,7 @@ from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
 from makai.core.visible_text import exact_line, one_line
 from makai.sessions import requests as req
-from makai.sessions.commands import SetTitle
+from makai.sessions.commands import Archive, SetTitle
 from makai.sessions.log import repair, schema
 from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
 
@@ -44,6 +44,15 @@ async def rename(given: str, title: str) -> str:
         session_id = (await find_session(sessions, given)).session_id
         await sessions.dispatch(req.RunCommand(session_id, SetTitle(now=0, title=title)))
         return session_id
+
+
+async def archive(given: tuple[str, ...], *, archived: bool) -> list[str]:
+    """The ids of sessions that are archived now, or are not any more. All are found before one is changed."""
+    async with open_sessions() as sessions:
+        chosen = list(dict.fromkeys([(await find_session(sessions, one)).session_id for one in given]))
+        for session_id in chosen:
+            await sessions.dispatch(req.RunCommand(session_id, Archive(now=0, archived=archived)))
+        return chosen
 
 
 async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:

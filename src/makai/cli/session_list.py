@@ -29,9 +29,10 @@ class SessionListing(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None
     left_out: int
     only_waiting: bool = False
+    only_archived: bool = False
 
 
-async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> SessionListing:
+async def list_now(*, all_folders: bool, waiting: bool, archived: bool, limit: int) -> SessionListing:
     folder = None if all_folders else folder_from(None)
     async with open_sessions() as sessions:
         known = await every_session(sessions)
@@ -40,6 +41,7 @@ async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> SessionLi
         for session in known
         if (folder is None or session.cwd == folder or session.damaged)
         and (not waiting or session.pending_approvals > 0)
+        and (session.archived == archived or session.damaged)
     ]
     shown = wanted[:limit] if limit else wanted
     return SessionListing(
@@ -48,12 +50,16 @@ async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> SessionLi
         folder=folder,
         left_out=len(wanted) - len(shown),
         only_waiting=waiting,
+        only_archived=archived,
     )
 
 
 def print_list(listed: SessionListing) -> None:
     if not listed.sessions and listed.only_waiting:
         note("No session waits for your approval.")
+        return
+    if not listed.sessions and listed.only_archived:
+        note("No session of this folder is archived." if listed.folder else "No session is archived.")
         return
     if not listed.sessions:
         where = f" in {listed.folder}" if listed.folder else ""

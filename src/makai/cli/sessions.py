@@ -24,7 +24,7 @@ Sessions are kept in MAKAI_HOME/sessions.db (~/.makai), readable only by you.
 """)
 @click.group("sessions")
 def command() -> None:
-    """List, read, continue, fork, export and delete sessions.
+    """List, search, read, continue, fork, export and delete sessions.
 
     Also: manage saved permissions and trusted folders, and check the session log.
     """
@@ -35,22 +35,50 @@ Examples:
   makai sessions list
   makai sessions list --all --limit 0
   makai sessions list --waiting
+  makai sessions list --archived
   makai sessions list --all --json | jq -r '.sessions[].session_id'
 """)
 @command.command("list")
 @click.option("--all", "all_folders", is_flag=True, help="Sessions of every folder, not only of this one.")
 @click.option("--waiting", is_flag=True, help="Only sessions that wait for your approval.")
+@click.option("--archived", is_flag=True, help="Only sessions that you archived; the list leaves them out otherwise.")
 @click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="How many; 0 lists all.")
 @output_format
-def list_command(all_folders: bool, waiting: bool, limit: int, as_json: bool) -> None:
+def list_command(all_folders: bool, waiting: bool, archived: bool, limit: int, as_json: bool) -> None:
     """List the sessions of this folder, newest first."""
     from makai.cli.session_list import list_now, print_list
 
-    listed = run_async(list_now(all_folders=all_folders, waiting=waiting, limit=limit))
+    listed = run_async(list_now(all_folders=all_folders, waiting=waiting, archived=archived, limit=limit))
     if as_json:
         say_json({"sessions": listed.sessions})
     else:
         print_list(listed)
+
+
+@epilog("""
+Examples:
+  makai sessions search parser error
+  makai sessions search '"exit code 137"' --here
+  makai sessions search kettle --json | jq -r '.hits[].session_id'
+
+Finds messages, answers, commands, paths, the beginning of tool output, and titles. All words have to be in one of
+them, in any order; of the last word the beginning is enough. "Quoted words" are found as they stand.
+""")
+@command.command("search")
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@click.option("--here", is_flag=True, help="Only sessions of this folder.")
+@click.option("--archived", is_flag=True, help="Also sessions that you archived.")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many sessions.")
+@output_format
+def search_command(words: tuple[str, ...], here: bool, archived: bool, limit: int, as_json: bool) -> None:
+    """Find sessions by what was said and done in them."""
+    from makai.cli.session_search import print_hits, search
+
+    answer = run_async(search(words, here=here, archived="with" if archived else "without", limit=limit))
+    if as_json:
+        say_json(answer)
+    else:
+        print_hits(answer, words)
 
 
 @epilog("""
@@ -150,6 +178,28 @@ def rename_command(session: str, title: str, as_json: bool) -> None:
         raise click.UsageError("the title is not valid UTF-8 text")
     session_id = run_async(rename(session, title))
     say_result({"session_id": session_id, "title": title}, [f"The title is now: {title}"], as_json=as_json)
+
+
+@epilog("""
+Examples:
+  makai sessions archive 3f2c9a1b 77ab01cd
+  makai sessions archive --undo 3f2c9a1b
+  makai sessions list --archived
+
+Lists leave out archived sessions; nothing is deleted. A new message brings a session back.
+""")
+@command.command("archive")
+@click.argument("sessions", metavar="ID...", nargs=-1, required=True)
+@click.option("--undo", is_flag=True, help="Show the sessions in lists again.")
+@output_format
+def archive_command(sessions: tuple[str, ...], undo: bool, as_json: bool) -> None:
+    """Put sessions out of the way without deleting them."""
+    from makai.cli.session_admin import archive
+
+    changed = run_async(archive(sessions, archived=not undo))
+    done = "Back in the list:" if undo else "Archived"
+    lines = [f"{done} {session_id}" for session_id in changed]
+    say_result({"session_ids": changed, "archived": not undo}, lines, as_json=as_json)
 
 
 @epilog("""

@@ -9,7 +9,7 @@ the vendor's id is kept beside it. What a sub-agent does names the open call of 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,11 @@ from makai.core.file_versions import FileVersions as FileVersions
 from makai.core.file_versions import RestoredFile as RestoredFile
 from makai.core.file_versions import RestoreDirection as RestoreDirection
 from makai.core.messages import Message, StopReason
+from makai.core.permission_modes import FORMER_MODES as FORMER_MODES
+from makai.core.permission_modes import MODES as MODES
+from makai.core.permission_modes import DecodedMode as DecodedMode
+from makai.core.permission_modes import HasPermissionMode as HasPermissionMode
+from makai.core.permission_modes import PermissionMode as PermissionMode
 from makai.core.session_terms import SANDBOX_MEANINGS as SANDBOX_MEANINGS
 from makai.core.session_terms import ClientCapabilities as ClientCapabilities
 from makai.core.session_terms import HarnessCapabilities as HarnessCapabilities
@@ -29,30 +34,12 @@ from makai.core.session_terms import SandboxLevel as SandboxLevel
 from makai.core.session_terms import SessionTerms as SessionTerms
 from makai.core.usage import Usage
 
-PermissionMode: TypeAlias = Literal["ask", "accept_edits", "plan", "never_ask"]
-"""When the user is asked about a call. What a call can do even when nothing is asked is the `SandboxLevel`."""
-MODES: Final[tuple[PermissionMode, ...]] = get_args(PermissionMode)
-FORMER_MODES: Final[dict[str, PermissionMode]] = {"full_access": "never_ask"}
-"""Names in old logs and of old clients. They are read for good and never written."""
-if TYPE_CHECKING:
-    DecodedMode: TypeAlias = PermissionMode
-    """The type of a field that is decoded: `HasPermissionMode` turns former names into current ones."""
-else:
-    DecodedMode = Literal["ask", "accept_edits", "plan", "never_ask", "full_access"]
 RunStatus: TypeAlias = Literal["starting", "running", "awaiting_approval", "aborting", "finished", "error"]
 """The statuses of the MiniCodex protocol; a session without a run is "idle"."""
 Decision: TypeAlias = Literal["approve", "deny_continue", "deny_abort"]
 GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
 RunPurpose: TypeAlias = Literal["input", "compaction"]
-
-
-class HasPermissionMode(msgspec.Struct, frozen=True):
-    """Base of every value that is decoded and has a `mode`."""
-
-    def __post_init__(self) -> None:
-        if (name := FORMER_MODES.get(getattr(self, "mode"))) is not None:  # noqa: B009
-            msgspec.structs.force_setattr(self, "mode", name)
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -80,6 +67,14 @@ class SessionCreated(Fact, HasPermissionMode, frozen=True, tag="session_created"
     """The session whose history this one continues, up to `forked_at`."""
     forked_at: int | None = None
     terms: SessionTerms = SessionTerms()
+    made_by: str = ""
+    """"run" for a session that `makai run` began; empty for any other."""
+
+
+class SessionArchived(Fact, frozen=True, tag="session_archived"):
+    """The session is put out of the way of lists, or back into them. Nothing else about it changes."""
+
+    archived: bool
 
 
 class TitleChanged(Fact, frozen=True, tag="title_changed"):
@@ -473,7 +468,7 @@ class Compacted(Fact, frozen=True, tag="compacted"):
 
 SessionEvent: TypeAlias = (
     SessionCreated | TitleChanged | ModelChanged | HarnessChanged | ModeChanged | TermsChanged | AgentSession
-    | SessionClosed
+    | SessionClosed | SessionArchived
     | InputAccepted | InputWithdrawn | UserInput | HistoryMessage
     | RunStarted | RunStatusChanged | RunResumed | RunAborted | RunFinished | RunFailed
     | TurnStarted | TurnEnded | AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning

@@ -22,6 +22,7 @@ from makai.server.mcp_routes import McpRoutes
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.scopes import ROUTES, check
+from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
 from makai.server.settings_routes import SettingsRoutes
 from makai.server.token_book import TokenBook
@@ -87,6 +88,7 @@ def make_app(
         SettingsRoutes(makai.settings, home).add_to(app)
         AccessRoutes(makai.sessions).add_to(app)
         McpRoutes(makai.sessions, home).add_to(app)
+        SearchRoutes(makai.sessions).add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )

@@ -41,6 +41,8 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetState: "observe",
     req.ListSessions: "observe",
     req.GetSession: "observe",
+    req.SearchSessions: "observe",
+    req.GetUsage: "observe",
     req.ListPrompts: "prompt",
     req.GetPrompt: "prompt",
     req.ListCommands: "observe",
@@ -71,6 +73,7 @@ COMMANDS: Final[dict[type[cmd.UserCommand], TokenScope]] = {
     cmd.SetModel: "prompt",
     cmd.SetHarness: "approve",
     cmd.SetTitle: "prompt",
+    cmd.Archive: "prompt",
     cmd.SetTerms: "prompt",
     cmd.SetMode: "prompt",  # modes that ask less: approve
     cmd.ApproveCall: "approve",
@@ -123,11 +126,15 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/models"): "observe",
     ("GET", "/api/harnesses"): "observe",
     ("GET", "/api/approvals"): "observe",
+    ("GET", "/api/search"): "observe",
+    ("GET", "/api/usage"): "observe",
     ("GET", "/api/sessions"): "observe",
     ("POST", "/api/sessions"): "prompt",
     ("GET", "/api/sessions/{id}"): "observe",
     ("DELETE", "/api/sessions/{id}"): "admin",
     ("POST", "/api/sessions/{id}/fork"): "prompt",
+    ("POST", "/api/sessions/{id}/archive"): "prompt",
+    ("POST", "/api/sessions/{id}/title"): "prompt",
     ("GET", "/api/sessions/{id}/export"): "observe",
     ("GET", "/api/sessions/{id}/restore"): "observe",
     ("GET", "/api/sessions/{id}/diff"): "observe",
@@ -179,7 +186,10 @@ def _judged(harmless: str, **wide: _Widens) -> dict[str, _Widens]:
 FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     # Folders are checked by ScopedSessions.
     req.CreateSession: _judged(
-        "session_id model_ref cwd roots title", mode=_asks_less, harness=lambda name: name != "native", terms=_is_wide
+        "session_id model_ref cwd roots title made_by",
+        mode=_asks_less,
+        harness=lambda name: name != "native",
+        terms=_is_wide,
     ),
     req.ForkSession: _judged("session_id origin at model_ref cwd roots title", mode=_asks_less, terms=_is_wide),
     SessionTerms: _judged(
@@ -202,6 +212,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     cmd.SetMode: _judged("now token", mode=_asks_less, agent_mode=bool),
     cmd.SetModel: _judged("now model_ref"),
     cmd.SetTitle: _judged("now title"),
+    cmd.Archive: _judged("now archived"),
     cmd.SetTerms: _judged("now", terms=_is_wide),
 }
 """For requests that a prompt token may send: which values of each field make the agent ask less."""
@@ -282,6 +293,8 @@ class ScopedSessions:
         if isinstance(request, req.RunCommand):
             check(caller, COMMANDS.get(type(request.command)), _name(request.command))
         checked: Any = request if caller.may("approve") else await self._narrow(request)
+        if caller.session_id is not None and isinstance(request, req.SearchSessions | req.GetUsage):
+            checked = msgspec.structs.replace(request, session_id=caller.session_id)
         if isinstance(checked, req.RunCommand):
             checked = req.RunCommand(checked.session_id, _stamped(checked.command, caller.label))
         answer: Any = await self._sessions.dispatch(checked)
@@ -312,7 +325,7 @@ class ScopedSessions:
         """The sessions belong to the server."""
 
     def _check_session(self, request: Request[Any]) -> None:
-        if isinstance(request, req.ListSessions | req.ListApprovals):
+        if isinstance(request, req.ListSessions | req.ListApprovals | req.SearchSessions | req.GetUsage):
             return
         session_id = getattr(request, "session_id", None)
         if isinstance(request, req.CreateSession | req.ForkSession) or not isinstance(session_id, str):

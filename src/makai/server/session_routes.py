@@ -27,9 +27,10 @@ from makai.server.http_json import answer, answering, read_body
 from makai.server.scopes import ScopedSessions, check, check_all_sessions
 from makai.server.session_names import session_id_of
 from makai.server.session_views import read_transcript
+from makai.sessions import commands as cmd
 from makai.sessions import requests as req
 from makai.sessions.export import jsonl, markdown
-from makai.sessions.log.base import PendingApproval, Record, SessionFilter, SessionSummary
+from makai.sessions.log.base import ArchivedFilter, PendingApproval, Record, SessionFilter, SessionSummary
 from makai.sessions.service import Sessions
 from makai.transports.http_guard import caller_of
 
@@ -60,6 +61,14 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: int | None = None
 
 
+class ArchiveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    archived: bool
+
+
+class TitleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: str
+
+
 class SessionRoutes:
     def __init__(
         self,
@@ -81,6 +90,8 @@ class SessionRoutes:
             ("GET", "/api/sessions/{id}", self._show),
             ("DELETE", "/api/sessions/{id}", self._delete),
             ("POST", "/api/sessions/{id}/fork", self._fork),
+            ("POST", "/api/sessions/{id}/archive", self._archive),
+            ("POST", "/api/sessions/{id}/title", self._rename),
             ("GET", "/api/sessions/{id}/export", self._export),
             ("GET", "/api/sessions/{id}/transcript", self._transcript),
             ("GET", "/api/sessions/{id}/restore", self._preview_restore),
@@ -125,13 +136,16 @@ class SessionRoutes:
         )
 
     async def _list(self, request: web.Request) -> web.Response:
-        limit = _number(request, "limit", 100, least=1, most=MAX_LISTED)
-        before = _number(request, "before", 0) or None
+        limit = number_in(request, "limit", 100, least=1, most=MAX_LISTED)
+        before = number_in(request, "before", 0) or None
         words = request.query.get("q", "").casefold().split()
-        sessions = await self._open(request)
-        found = await sessions.dispatch(
-            req.ListSessions(SessionFilter(limit=_SEARCHED if words else limit + _MAX_PER_MS, updated_before_ms=before))
+        wanted = SessionFilter(
+            limit=_SEARCHED if words else limit + _MAX_PER_MS,
+            updated_before_ms=before,
+            archived=archived_filter(request),
         )
+        sessions = await self._open(request)
+        found = await sessions.dispatch(req.ListSessions(wanted))
         if words:
             found = [summary for summary in found if _has(summary, words)]
         shown = _page(found, limit)
@@ -163,6 +177,19 @@ class SessionRoutes:
         sessions, origin = await self._session(request)
         return answer({"session_id": await sessions.dispatch(req.ForkSession(origin=origin, at=body.at))}, 201)
 
+    async def _archive(self, request: web.Request) -> web.Response:
+        body = await read_body(request, ArchiveBody, MAX_BODY)
+        return await self._command(request, cmd.Archive(now=0, archived=body.archived))
+
+    async def _rename(self, request: web.Request) -> web.Response:
+        body = await read_body(request, TitleBody, MAX_BODY)
+        return await self._command(request, cmd.SetTitle(now=0, title=body.title))
+
+    async def _command(self, request: web.Request, command: cmd.UserCommand) -> web.Response:
+        sessions, session_id = await self._session(request)
+        await sessions.dispatch(req.RunCommand(session_id, command))
+        return web.Response(status=204)
+
     async def _export(self, request: web.Request) -> web.StreamResponse:
         form = request.query.get("format", "md")
         if form not in ("md", "jsonl"):
@@ -184,8 +211,8 @@ class SessionRoutes:
 
     async def _transcript(self, request: web.Request) -> web.Response:
         summary = await self._summary(request)
-        before = _number(request, "before", summary.events + 1, most=summary.events + 1)
-        limit = _number(request, "limit", PAGE_ITEMS, least=1, most=MAX_PAGE_ITEMS)
+        before = number_in(request, "before", summary.events + 1, most=summary.events + 1)
+        limit = number_in(request, "limit", PAGE_ITEMS, least=1, most=MAX_PAGE_ITEMS)
         reader = TranscriptReader(max(before, 1), limit)
         await read_transcript(await self._open(request), summary.session_id, reader)
         return web.Response(body=page(reader), content_type="application/json")
@@ -194,7 +221,7 @@ class SessionRoutes:
         direction = request.query.get("direction", "undo")
         if direction not in ("undo", "redo"):
             raise InvalidRequest("direction is undo or redo.")
-        count, to = _number(request, "count", 1, least=1), _number(request, "to", 0) or None
+        count, to = number_in(request, "count", 1, least=1), number_in(request, "to", 0) or None
         sessions, session_id = await self._session(request)
         wanted = req.PreviewRestore(session_id, "undo" if direction == "undo" else "redo", count, to)
         return answer(msgspec.to_builtins(await sessions.dispatch(wanted)))
@@ -251,13 +278,22 @@ class SessionRoutes:
         )
 
 
-def _number(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+def number_in(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+    """A number of the query, cut to `most`."""
     text = request.query.get(name)
     if text is None:
         return default
     if not text.isascii() or not text.isdecimal() or len(text) > 15 or int(text) < least:
         raise InvalidRequest(f"{name} is a whole number from {least} on.")
     return int(text) if most is None else min(int(text), most)
+
+
+def archived_filter(request: web.Request) -> ArchivedFilter:
+    """Whether archived sessions are shown; without them unless the request says otherwise."""
+    match request.query.get("archived", "without"):
+        case "without" | "only" | "with" as wanted:
+            return wanted
+    raise InvalidRequest("archived is without, only or with.")
 
 
 async def _records(sessions: Sessions, session_id: str) -> AsyncIterator[Record]:

@@ -31,6 +31,7 @@ class Create(Timed, ev.HasPermissionMode, frozen=True, tag="create"):
     forked_from: str | None = None
     forked_at: int | None = None
     terms: ev.SessionTerms = ev.SessionTerms()
+    made_by: str = ""
 
 
 class Send(Timed, frozen=True, tag="send"):
@@ -155,6 +156,13 @@ class Compact(Timed, frozen=True, tag="compact"):
     instructions: str = ""
 
 
+class Archive(Timed, frozen=True, tag="archive"):
+    """Put the session out of the way of lists, or back into them; also while a run is active, and after its end. A new
+    message brings it back."""
+
+    archived: bool = True
+
+
 class Close(Timed, frozen=True, tag="close"):
     """End the session for good; its log stays readable."""
 
@@ -163,7 +171,7 @@ class Close(Timed, frozen=True, tag="close"):
 
 Setting: TypeAlias = SetMode | SetModel | SetHarness | SetTitle | SetTerms
 UserCommand: TypeAlias = (
-    Send | WithdrawInput | ApproveCall | DenyCall | Abort | Setting | Compact | Close | RestoreFiles
+    Send | WithdrawInput | ApproveCall | DenyCall | Abort | Setting | Compact | Archive | Close | RestoreFiles
 )
 """What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
 

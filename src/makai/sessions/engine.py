@@ -37,6 +37,8 @@ MAX_ID_LENGTH = 256
 MAX_TITLE_LENGTH = 500
 MAX_RESUMES = 3
 """A run that ends the server each time it is resumed fails after so many times."""
+MAKERS = frozenset({"", "run"})
+"""What a session can be made by (`session_created.made_by`)."""
 ENGINE_NAMES = frozenset({"rule", "mode", "deadline", "abort", "run_ended"})
 """Reserved: deciders of approvals that are not clients."""
 
@@ -62,6 +64,8 @@ def decide(state: SessionState, command: cmd.Command, open_texts: OpenTextsOf = 
             _set(draft, command)
         case cmd.Compact():
             _compact(draft, command)
+        case cmd.Archive(archived=archived):
+            _archive(draft, archived)
         case cmd.Close():
             _close(draft, command)
         case cmd.RestoreFiles() | cmd.SettleRestore():
@@ -75,9 +79,13 @@ def decide(state: SessionState, command: cmd.Command, open_texts: OpenTextsOf = 
     return draft.decision()
 
 
-def _check_open(state: SessionState) -> None:
+def _check_known(state: SessionState) -> None:
     if state.last_event_id == 0:
         raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
+
+
+def _check_open(state: SessionState) -> None:
+    _check_known(state)
     if state.closed:
         raise SessionRefused("SESSION_CLOSED", "The session is closed.", hint="Fork it to continue.")
 
@@ -89,6 +97,8 @@ def _create(draft: Draft, command: cmd.Create) -> None:
         _check_text(command.model_ref, "model_ref")
     _check_mode(command.mode)
     _check_title(command.title)
+    if command.made_by not in MAKERS:
+        raise SessionRefused("BAD_ARGUMENT", f"made_by is one of {sorted(MAKERS)}.")
     if (command.forked_from is None) != (command.forked_at is None) or (command.forked_at or 0) < 0:
         raise SessionRefused("BAD_ARGUMENT", "A fork names the session it continues and the event it continues from.")
     draft.log(same_fields(command, ev.SessionCreated))
@@ -146,6 +156,12 @@ def _set_harness(draft: Draft, command: cmd.SetHarness) -> None:
         draft.log(ev.TermsChanged(terms=command.terms))
 
 
+def _archive(draft: Draft, archived: bool) -> None:
+    _check_known(draft.state)
+    if archived != draft.state.archived:
+        draft.log(ev.SessionArchived(archived=archived))
+
+
 def _close(draft: Draft, command: cmd.Close) -> None:
     _check_open(draft.state)
     if draft.state.active_run is not None:
@@ -161,6 +177,7 @@ def _send(draft: Draft, command: cmd.Send) -> None:
     check_not_restoring(state)
     _check_input(state, command)
     if state.active_run is None:
+        _archive(draft, False)
         if command.continues:
             draft.answer_history(command)
         else:
@@ -172,6 +189,7 @@ def _send(draft: Draft, command: cmd.Send) -> None:
         raise SessionRefused("BUSY", f"{MAX_WAITING} messages are waiting already.")
     if any(waiting.input_id == command.input_id for waiting in state.waiting):
         raise SessionRefused("BAD_ARGUMENT", f"An input of id {command.input_id!r} is waiting already.")
+    _archive(draft, False)
     draft.log(same_fields(command, ev.InputAccepted))
     run = state.active_run
     if command.delivery == "steer" and state.capabilities.steer and run.status != "aborting" and run.purpose == "input":

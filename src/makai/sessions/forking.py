@@ -30,7 +30,8 @@ BATCH: Final = 1_000
 MAX_BATCH: Final = 8_000
 """The limit inside a run that is longer than a batch; a log takes 10,000 events at once."""
 _SETTINGS: Final = (
-    ev.AgentSession, ev.HarnessChanged, ev.ModeChanged, ev.ModelChanged, ev.TermsChanged, ev.TitleChanged
+    ev.AgentSession, ev.HarnessChanged, ev.ModeChanged, ev.ModelChanged, ev.SessionArchived, ev.TermsChanged,
+    ev.TitleChanged,
 )  # fmt: skip
 _OF_THE_ORIGIN: Final = (ev.SessionCreated, ev.SessionClosed, ev.InputAccepted, ev.InputWithdrawn, *_SETTINGS)
 

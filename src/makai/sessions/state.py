@@ -160,6 +160,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     forked_from: str | None = None
     forked_at: int | None = None
     terms: ev.SessionTerms = ev.SessionTerms()
+    made_by: str = ""
+    archived: bool = False
     run_counter: int = 0
     run: Run | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -409,6 +411,7 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.AgentSession: _on_agent_session,
     ev.TermsChanged: lambda state, event, logged: _evolved(state, terms=event.terms),
     ev.SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
+    ev.SessionArchived: lambda state, event, logged: _evolved(state, archived=event.archived),
     ev.InputAccepted: _on_input,
     ev.InputWithdrawn: _on_withdrawn,
     ev.UserInput: _on_user_message,

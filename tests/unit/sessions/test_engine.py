@@ -127,6 +127,32 @@ def test_a_run_that_reports_its_own_usage_is_believed(trial: Trial) -> None:
     assert trial.state.usage == Usage(input=7, output=3, cost_usd=0.5)
 
 
+def test_a_session_is_archived_while_it_runs_and_after_its_end_and_a_new_message_brings_it_back(trial: Trial) -> None:
+    trial.send("hello")
+    trial.do(cmd.Archive(now=1_000))
+    trial.do(cmd.Archive(now=1_000))  # no second event
+    assert (trial.last(1), trial.state.archived) == ([ev.SessionArchived(archived=True)], True)
+    trial.answer("hi")
+    assert trial.state.archived
+    trial.send("hello", client_msg_id="m1")
+    assert trial.events().count(ev.SessionArchived(archived=False)) == 1
+    assert not trial.state.archived
+    trial.do(cmd.Archive(now=1_000))
+    trial.send("and", "queue")
+    assert trial.last(2) == [
+        ev.SessionArchived(archived=False),
+        ev.InputAccepted(input_id="input-and", content="and"),
+    ]
+    trial.answer("done")
+    trial.answer("done")
+    trial.do(cmd.Archive(now=1_000))
+    assert trial.send("hello", client_msg_id="m1").events == ()  # a repetition is no new message
+    trial.do(cmd.Archive(now=1_000, archived=False))
+    trial.do(cmd.Close(now=1_000))
+    trial.do(cmd.Archive(now=1_000))
+    assert (trial.state.archived, trial.state.closed) == (True, True)
+
+
 def test_time_never_decreases_although_the_clock_goes_backwards(trial: Trial) -> None:
     trial.now = 5_000
     trial.send("hello")

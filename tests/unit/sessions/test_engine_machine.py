@@ -140,6 +140,7 @@ class Sessions(RuleBasedStateMachine):
                 cmd.SetMode(now=0, mode="plan"),
                 cmd.SetModel(now=0, model_ref="acme/acme-chat@two"),
                 cmd.SetTitle(now=0, title="t"),
+                cmd.Archive(now=0, archived=True),
                 cmd.Create(now=0, model_ref=MODEL_REF),
                 cmd.Report(now=0, event=ev.Notice(level="info", code="x", message="x")),
                 cmd.Compact(now=0, input_id=""),

@@ -105,6 +105,8 @@ COMMANDS: list[tuple[Situation, cmd.Command, str]] = [
     (unknown, cmd.Create(now=1, model_ref=MODEL_REF, forked_from="s1"), "BAD_ARGUMENT"),
     (unknown, cmd.Create(now=1, model_ref=MODEL_REF, forked_at=3), "BAD_ARGUMENT"),
     (unknown, cmd.Create(now=1, model_ref=MODEL_REF, forked_from="s1", forked_at=-1), "BAD_ARGUMENT"),
+    (unknown, cmd.Create(now=1, model_ref=MODEL_REF, made_by="a program"), "BAD_ARGUMENT"),
+    (unknown, cmd.Archive(now=1), "UNKNOWN_SESSION"),
     (idle, cmd.SetMode(now=1, mode="yolo"), "BAD_ARGUMENT"),  # type: ignore[arg-type]
     (idle, cmd.SetModel(now=1, model_ref=""), "BAD_ARGUMENT"),
     (idle, cmd.SetTitle(now=1, title="x" * 501), "BAD_ARGUMENT"),
@@ -149,6 +151,7 @@ REPORTS: list[tuple[Situation, ev.SessionEvent, str]] = [
     (running, ev.SessionCreated(model_ref=MODEL_REF), "INVALID_COMMAND"),
     (running, ev.RunStatusChanged(status="finished"), "INVALID_COMMAND"),
     (running, ev.InputAccepted(input_id="i", content="x"), "INVALID_COMMAND"),
+    (running, ev.SessionArchived(archived=True), "INVALID_COMMAND"),
     (running, ev.InputWithdrawn(input_id="i"), "INVALID_COMMAND"),
     (running, ev.ModeChanged(mode="never_ask"), "INVALID_COMMAND"),
     # turns

@@ -13,7 +13,15 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest, LogConflict
 from makai.core.usage import Usage
 from makai.sessions.log import base, encoding
-from makai.sessions.log.base import EventLog, Pending, PendingApproval, SessionFilter, SessionSummary, replay
+from makai.sessions.log.base import (
+    ArchivedFilter,
+    EventLog,
+    Pending,
+    PendingApproval,
+    SessionFilter,
+    SessionSummary,
+    replay,
+)
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
 
@@ -195,6 +203,31 @@ async def test_the_list_shows_what_became_of_each_session(log: EventLog) -> None
     assert await log.sessions(SessionFilter(limit=1)) == [two]
     assert await log.sessions(SessionFilter(cwd="/project", updated_before_ms=NOW_MS + 9)) == [one]
     assert [summary.status for summary in await log.sessions(SessionFilter(updated_before_ms=NOW_MS))] == ["closed"]
+
+
+async def test_a_list_is_with_or_without_archived_sessions(log: EventLog) -> None:
+    made = ev.SessionCreated(model_ref="m", made_by="run")
+    await log.append("kept", pending(made), 0)
+    await log.append("archived", pending(made, ev.SessionArchived(archived=True)), 0)
+    await log.append("back", pending(made, ev.SessionArchived(archived=True)), 0)
+    await log.append("back", pending(ev.SessionArchived(archived=False)), 2)
+
+    async def listed(archived: ArchivedFilter) -> list[str]:
+        return [found.session_id for found in await log.sessions(SessionFilter(archived=archived))]
+
+    assert await listed("with") == ["archived", "back", "kept"]
+    assert await listed("only") == ["archived"]
+    assert await listed("without") == ["back", "kept"]
+    summary = await log.session("archived")
+    assert summary == SessionSummary(
+        session_id="archived",
+        model_ref="m",
+        created_ms=NOW_MS,
+        updated_ms=NOW_MS,
+        events=2,
+        archived=True,
+        made_by="run",
+    )
 
 
 async def test_a_stated_total_replaces_the_sum_of_the_turns(log: EventLog) -> None:

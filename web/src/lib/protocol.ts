@@ -402,6 +402,9 @@ export interface InputWithdrawn extends EventBase { type: "input_withdrawn"; inp
 export interface TitleChanged extends EventBase { type: "title_changed"; title: string; }
 
 /** makai.1 */
+export interface SessionArchived extends EventBase { type: "session_archived"; archived: boolean; }
+
+/** makai.1 */
 export interface ModelChanged extends EventBase { type: "model_changed"; model_ref: string; }
 
 /** makai.1 */
@@ -479,9 +482,9 @@ export type EventFrame =
     | RunStatusEvent | ApprovalPending | ApprovalDecision | TurnDone;
 
 export type MakaiFrame =
-  | SessionDetails | InputAccepted | InputWithdrawn | TitleChanged | ModelChanged | AgentChanged | ModeChanged
-    | TermsChanged | TurnStarted | TurnEnded | ToolStarted | ToolProgress | Plan | UsageEvent | Notice |
-    Compacted | RunResumed | RunEnded | SessionClosed;
+  | SessionDetails | InputAccepted | InputWithdrawn | TitleChanged | SessionArchived | ModelChanged |
+    AgentChanged | ModeChanged | TermsChanged | TurnStarted | TurnEnded | ToolStarted | ToolProgress | Plan |
+    UsageEvent | Notice | Compacted | RunResumed | RunEnded | SessionClosed;
 
 export type ServerMessage =
   | Welcome | Snapshot | Accepted | ErrorFrame | Heartbeat | Backpressure | MakaiFrame | EventFrame;

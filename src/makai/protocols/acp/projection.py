@@ -178,6 +178,7 @@ class UpdateProjection:
                 | ev.RunStatusChanged() | ev.RunResumed() | ev.RunAborted() | ev.TurnEnded()
                 # Input is shown when it is read; the rest is nothing that a conversation shows.
                 | ev.InputAccepted() | ev.InputWithdrawn() | ev.TermsChanged() | ev.SessionClosed()
+                | ev.SessionArchived()
                 # A notice says it.
                 | ev.FilesRestoring() | ev.FilesRestored()
             ):  # fmt: skip

@@ -287,6 +287,10 @@ class TitleChangedFrame(EventBase, frozen=True, kw_only=True, tag="title_changed
     title: str
 
 
+class SessionArchivedFrame(EventBase, frozen=True, kw_only=True, tag="session_archived"):
+    archived: bool
+
+
 class ModelChangedFrame(EventBase, frozen=True, kw_only=True, tag="model_changed"):
     model_ref: str
 
@@ -376,6 +380,7 @@ _SettingFrame: TypeAlias = (
     InputAcceptedFrame
     | InputWithdrawnFrame
     | TitleChangedFrame
+    | SessionArchivedFrame
     | ModelChangedFrame
     | AgentChangedFrame
     | ModeChangedFrame

@@ -166,6 +166,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.HarnessChanged: _same(frames.AgentChangedFrame),
     log.ModeChanged: _same(frames.ModeChangedFrame),
     log.TermsChanged: _same(frames.TermsChangedFrame, sandbox="terms.sandbox"),
+    log.SessionArchived: _same(frames.SessionArchivedFrame),
     log.SessionClosed: _same(frames.SessionClosedFrame),
     log.InputAccepted: _same(frames.InputAcceptedFrame, text=_words, images=_images),
     log.InputWithdrawn: _same(frames.InputWithdrawnFrame),

@@ -60,6 +60,9 @@ class MemoryLog:
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         return self._store.watchers.add(session_id, wake)
 
+    def watch_all(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        return self._store.watchers.add_to_all(changed)
+
     async def read(
         self, session_id: str, after: int = 0, limit: int = base.BATCH_EVENTS, *, deltas: bool = True
     ) -> list[base.LoggedEvent]:
@@ -177,4 +180,5 @@ def _fits(summary: base.SessionSummary, wanted: base.SessionFilter) -> bool:
         (wanted.updated_before_ms is None or summary.updated_ms < wanted.updated_before_ms)
         and (wanted.cwd is None or summary.cwd == wanted.cwd)
         and (not wanted.awaiting_approval or summary.pending_approvals > 0)
+        and wanted.shows(summary.archived)
     )

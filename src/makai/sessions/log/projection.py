@@ -83,7 +83,7 @@ def _granted(
 
 _SUMMARY_CHANGES: Final[Mapping[type, Callable[[SessionSummary, Any], dict[str, object]]]] = {
     ev.SessionCreated: lambda _, event: {
-        name: getattr(event, name) for name in ("title", "model_ref", "mode", "harness", "cwd")
+        name: getattr(event, name) for name in ("title", "model_ref", "mode", "harness", "cwd", "made_by")
     },
     ev.TitleChanged: lambda _, event: {"title": event.title},
     ev.ModelChanged: lambda _, event: {"model_ref": event.model_ref},
@@ -94,6 +94,7 @@ _SUMMARY_CHANGES: Final[Mapping[type, Callable[[SessionSummary, Any], dict[str, 
     ev.RunFinished: lambda _, event: {"status": "finished"},
     ev.RunFailed: lambda _, event: {"status": "error"},
     ev.SessionClosed: lambda _, event: {"status": "closed"},
+    ev.SessionArchived: lambda _, event: {"archived": event.archived},
     ev.TurnEnded: lambda summary, event: {"usage": summary.usage + event.usage},
     ev.UsageReported: lambda _, event: {"usage": event.total},
 }

@@ -125,6 +125,10 @@ MIGRATIONS: Final = (
         PRIMARY KEY (folder, path)
     ) WITHOUT ROWID;
     """,
+    # For lists only: what counts is in the projection. Sessions of older versions are not archived.
+    """
+    ALTER TABLE session ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 """Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
 

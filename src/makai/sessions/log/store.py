@@ -35,14 +35,15 @@ SELECT {_ROW}, (SELECT max(event_id) FROM event WHERE event.session_key = sessio
 FROM session WHERE session_id = ?
 """
 _OR_UPDATE: Final = "ON CONFLICT (session_key) DO UPDATE SET " + ", ".join(
-    f"{column} = excluded.{column}" for column in ("last", "updated_ms", "waiting", "cwd", "projection", "checksum")
+    f"{column} = excluded.{column}"
+    for column in ("last", "updated_ms", "waiting", "cwd", "projection", "checksum", "archived")
 )
 
 _SIZES: Final = (*range(1, 17), 64, 256)
 """Rows in one statement: few enough sizes for SQLite to keep each of them prepared."""
 _INSERT_EVENTS: Final = {size: f"INSERT INTO event VALUES {','.join(['(?,?,?,?,?)'] * size)}" for size in _SIZES}
 _PUT_SESSIONS: Final = {
-    size: f"INSERT INTO session VALUES {','.join(['(?,?,?,?,?,?,?,?)'] * size)} {_OR_UPDATE}" for size in _SIZES
+    size: f"INSERT INTO session VALUES {','.join(['(?,?,?,?,?,?,?,?,?)'] * size)} {_OR_UPDATE}" for size in _SIZES
 }
 
 # The batch ends with the event that fills it: its number is found by lengths alone, before any line is read.
@@ -149,7 +150,8 @@ def _row(session: SessionRow) -> tuple[object, ...]:
     summary = session.view.summary
     values = (summary.events, summary.updated_ms, summary.pending_approvals, summary.cwd)
     view = msgspec.json.encode(session.view)
-    return (session.session_key, summary.session_id, *values, view, _row_checksum(summary, view))
+    checksum = _row_checksum(summary, view)
+    return (session.session_key, summary.session_id, *values, view, checksum, int(summary.archived))
 
 
 def _row_checksum(summary: SessionSummary, view: bytes) -> int:
@@ -276,11 +278,17 @@ def list_sessions(connection: sqlite3.Connection, wanted: SessionFilter) -> list
         "updated_ms < :before": wanted.updated_before_ms is not None,
         "cwd = :cwd": wanted.cwd is not None,
         "waiting > 0": wanted.awaiting_approval,
+        "archived = :archived": wanted.archived != "with",
     }
     chosen = " AND ".join(condition for condition, is_set in conditions.items() if is_set) or "1"
     rows = connection.execute(
         f"SELECT {_ROW} FROM session WHERE {chosen} ORDER BY updated_ms DESC, session_id LIMIT :limit",
-        {"before": wanted.updated_before_ms, "cwd": wanted.cwd, "limit": max(wanted.limit, 0)},
+        {
+            "before": wanted.updated_before_ms,
+            "cwd": wanted.cwd,
+            "archived": int(wanted.archived == "only"),
+            "limit": max(wanted.limit, 0),
+        },
     )
     return [_summary(row) for row in rows]
 

@@ -282,7 +282,7 @@ def test_every_event_has_a_decided_translation() -> None:
     silent = {
         ev.HarnessChanged, ev.FilesRestoring, ev.FilesRestored,
         ev.ModelChanged, ev.ModeChanged, ev.TermsChanged, ev.AgentSession, ev.SessionClosed, ev.InputAccepted,
-        ev.InputWithdrawn,
+        ev.InputWithdrawn, ev.SessionArchived,
         ev.RunStarted, ev.RunStatusChanged, ev.RunResumed, ev.RunAborted, ev.RunFinished, ev.RunFailed,
         ev.TurnStarted, ev.TurnEnded, ev.ApprovalRequested, ev.ApprovalDecided, ev.Compacted,
         ev.ToolStarted, ev.ToolProgress, ev.ToolUpdated, ev.ToolFinished,

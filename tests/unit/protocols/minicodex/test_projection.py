@@ -57,6 +57,7 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
             "images": [PICTURE],
         },
     ),
+    (log.SessionArchived(archived=True), None, {"type": "session_archived", "archived": True}),
     (log.InputWithdrawn(input_id="i", token="t"), None, {"type": "input_withdrawn", "input_id": "i"}),
     (
         log.UserInput(input_id="i", content=(Text(text="look"), Image(data="aGk=", mime_type="image/png"))),
