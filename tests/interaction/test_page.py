@@ -16,7 +16,7 @@ from support.transports import TOKEN, exchange, loopback
 from makai.core.secret import Secret
 from makai.server.page_routes import add_page
 from makai.sessions.requests import ListSessions
-from makai.transports.guard import COOKIE_NAME, Guard, GuardConfig, page_cookie
+from makai.transports.guard import COOKIE_NAME, PAGE_FILES, Guard, GuardConfig, page_cookie
 from makai.transports.http_guard import guard_middleware
 
 SCENARIO = "say: Hello."
@@ -54,6 +54,8 @@ def built(tmp_path: Path) -> Path:
     (folder / "assets").mkdir(parents=True)
     (folder / "index.html").write_text("<!doctype html><title>makai</title>", encoding="utf-8")
     (folder / "icon.svg").write_text("<svg/>", encoding="utf-8")
+    (folder / "manifest.webmanifest").write_text("{}", encoding="utf-8")
+    (folder / "sw.js").write_text("", encoding="utf-8")
     (folder / "assets/app-1.js").write_text("export {}", encoding="utf-8")
     (tmp_path / "secret.txt").write_text("the-secret", encoding="utf-8")
     return folder
@@ -64,6 +66,8 @@ def built(tmp_path: Path) -> Path:
     [
         ("/", "text/html", "no-cache"),
         ("/icon.svg", "image/svg+xml", "max-age=3600"),
+        ("/manifest.webmanifest", "application/manifest+json", "max-age=3600"),
+        ("/sw.js", "text/javascript", "no-cache"),
         ("/assets/app-1.js", "text/javascript", "max-age=31536000, immutable"),
     ],
 )
@@ -77,6 +81,12 @@ async def test_the_page_is_served_under_a_strict_policy(built: Path, path: str, 
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_every_public_file_of_the_page_has_a_route() -> None:
+    public = Path(__file__).resolve().parents[2] / "web/public"
+
+    assert sorted(path.name for path in public.iterdir()) == sorted(PAGE_FILES)
 
 
 async def test_a_page_that_was_not_built_says_so(tmp_path: Path) -> None:

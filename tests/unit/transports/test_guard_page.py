@@ -118,7 +118,7 @@ def test_the_cookie_may_stand_among_others(cookies: bytes) -> None:
     assert check((b"Cookie", cookies.replace(b"%b", VALUE)), OURS) is None
 
 
-@pytest.mark.parametrize("target", ["/", "/icon.svg", "/assets/index-abc123.js"])
+@pytest.mark.parametrize("target", ["/", "/icon.svg", "/sw.js", "/offline.html", "/assets/index-abc123.js"])
 def test_the_files_of_the_page_are_readable_by_all_and_only_readable(target: str) -> None:
     assert check(target=target) is None
     assert check(target=target, method="HEAD") is None
