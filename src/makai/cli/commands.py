@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "complete": ("makai.cli.complete:command", "Ask once for text or JSON of a schema; nothing is kept."),
     "chat": ("makai.cli.chat:command", "Chat with an agent in the terminal."),
     "sessions": ("makai.cli.sessions:command", "List, read, continue, export and delete sessions; manage permissions."),
+    "usage": ("makai.cli.usage:command", "Show tokens and costs by day, model, agent or folder."),
     "setup": ("makai.cli.setup:command", "Get a model to work with: a local one, a login, or a demo."),
     "auth": ("makai.cli.auth:command", "Log in to providers, log out, and show logins."),
     "models": ("makai.cli.models:command", "List models, or download the weights of the local one."),

@@ -24,7 +24,7 @@ Sessions are kept in MAKAI_HOME/sessions.db (~/.makai), readable only by you.
 """)
 @click.group("sessions")
 def command() -> None:
-    """List, read, continue, fork, export and delete sessions.
+    """List, search, read, continue, fork, export and delete sessions.
 
     Also: manage saved permissions and trusted folders, and check the session log.
     """
@@ -53,6 +53,32 @@ def list_command(all_folders: bool, waiting: bool, archived: bool, limit: int, a
         say_json({"sessions": listed.sessions})
     else:
         print_list(listed)
+
+
+@epilog("""
+Examples:
+  makai sessions search parser error
+  makai sessions search '"exit code 137"' --here
+  makai sessions search kettle --json | jq -r '.hits[].session_id'
+
+Finds messages, answers, commands, paths, the beginning of tool output, and titles. All words have to be in one of
+them, in any order; of the last word the beginning is enough. "Quoted words" are found as they stand.
+""")
+@command.command("search")
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@click.option("--here", is_flag=True, help="Only sessions of this folder.")
+@click.option("--archived", is_flag=True, help="Also sessions that you archived.")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many sessions.")
+@output_format
+def search_command(words: tuple[str, ...], here: bool, archived: bool, limit: int, as_json: bool) -> None:
+    """Find sessions by what was said and done in them."""
+    from makai.cli.session_search import print_hits, search
+
+    answer = run_async(search(words, here=here, archived="with" if archived else "without", limit=limit))
+    if as_json:
+        say_json(answer)
+    else:
+        print_hits(answer, words)
 
 
 @epilog("""

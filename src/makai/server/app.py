@@ -19,6 +19,7 @@ from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.scopes import ROUTES, check
+from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
 from makai.server.token_book import TokenBook
 from makai.transports.channel import MAX_FRAME_BYTES, ServeCaller
@@ -79,6 +80,7 @@ def make_app(
     if makai.sessions is not None:
         routes = SessionRoutes(makai.sessions, makai.backend, makai.settings, agents)
         routes.add_to(app)
+        SearchRoutes(makai.sessions).add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )

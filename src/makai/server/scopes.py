@@ -40,6 +40,8 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetState: "observe",
     req.ListSessions: "observe",
     req.GetSession: "observe",
+    req.SearchSessions: "observe",
+    req.GetUsage: "observe",
     req.ListPrompts: "prompt",
     req.GetPrompt: "prompt",
     req.ListCommands: "observe",
@@ -123,6 +125,8 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/models"): "observe",
     ("GET", "/api/harnesses"): "observe",
     ("GET", "/api/approvals"): "observe",
+    ("GET", "/api/search"): "observe",
+    ("GET", "/api/usage"): "observe",
     ("GET", "/api/sessions"): "observe",
     ("POST", "/api/sessions"): "prompt",
     ("GET", "/api/sessions/{id}"): "observe",
@@ -274,6 +278,8 @@ class ScopedSessions:
         if isinstance(request, req.RunCommand):
             check(caller, COMMANDS.get(type(request.command)), _name(request.command))
         checked: Any = request if caller.may("approve") else await self._narrow(request)
+        if caller.session_id is not None and isinstance(request, req.SearchSessions | req.GetUsage):
+            checked = msgspec.structs.replace(request, session_id=caller.session_id)
         if isinstance(checked, req.RunCommand):
             checked = req.RunCommand(checked.session_id, _stamped(checked.command, caller.label))
         answer: Any = await self._sessions.dispatch(checked)
@@ -304,7 +310,7 @@ class ScopedSessions:
         """The sessions belong to the server."""
 
     def _check_session(self, request: Request[Any]) -> None:
-        if isinstance(request, req.ListSessions | req.ListApprovals):
+        if isinstance(request, req.ListSessions | req.ListApprovals | req.SearchSessions | req.GetUsage):
             return
         session_id = getattr(request, "session_id", None)
         if isinstance(request, req.CreateSession | req.ForkSession) or not isinstance(session_id, str):

@@ -136,8 +136,8 @@ class SessionRoutes:
         )
 
     async def _list(self, request: web.Request) -> web.Response:
-        limit = _number(request, "limit", 100, least=1, most=MAX_LISTED)
-        before = _number(request, "before", 0) or None
+        limit = number_in(request, "limit", 100, least=1, most=MAX_LISTED)
+        before = number_in(request, "before", 0) or None
         words = request.query.get("q", "").casefold().split()
         wanted = SessionFilter(
             limit=_SEARCHED if words else limit + _MAX_PER_MS,
@@ -211,8 +211,8 @@ class SessionRoutes:
 
     async def _transcript(self, request: web.Request) -> web.Response:
         summary = await self._summary(request)
-        before = _number(request, "before", summary.events + 1, most=summary.events + 1)
-        limit = _number(request, "limit", PAGE_ITEMS, least=1, most=MAX_PAGE_ITEMS)
+        before = number_in(request, "before", summary.events + 1, most=summary.events + 1)
+        limit = number_in(request, "limit", PAGE_ITEMS, least=1, most=MAX_PAGE_ITEMS)
         reader = TranscriptReader(max(before, 1), limit)
         await read_transcript(await self._open(request), summary.session_id, reader)
         return web.Response(body=page(reader), content_type="application/json")
@@ -221,7 +221,7 @@ class SessionRoutes:
         direction = request.query.get("direction", "undo")
         if direction not in ("undo", "redo"):
             raise InvalidRequest("direction is undo or redo.")
-        count, to = _number(request, "count", 1, least=1), _number(request, "to", 0) or None
+        count, to = number_in(request, "count", 1, least=1), number_in(request, "to", 0) or None
         sessions, session_id = await self._session(request)
         wanted = req.PreviewRestore(session_id, "undo" if direction == "undo" else "redo", count, to)
         return answer(msgspec.to_builtins(await sessions.dispatch(wanted)))
@@ -278,7 +278,8 @@ class SessionRoutes:
         )
 
 
-def _number(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+def number_in(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+    """A number of the query, cut to `most`."""
     text = request.query.get(name)
     if text is None:
         return default

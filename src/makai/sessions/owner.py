@@ -51,6 +51,7 @@ from makai.sessions.commands import (
 )
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of
+from makai.sessions.index.indexer import INDEX_NAME, Indexer
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
 from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
@@ -70,7 +71,6 @@ log = logging.getLogger(__name__)
 MAX_LIVE: Final = 256
 """Sessions kept in memory, including idle ones."""
 CLOSE_S: Final = 10.0
-_PAGE: Final = 500
 _CLOSING: Final = "The sessions are being closed."
 _WITH_TOKEN: Final = (SetMode, SetHarness, ApproveCall, DenyCall, Abort, RestoreFiles, WithdrawInput)
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
@@ -105,9 +105,11 @@ class OwnedSessions:
         harnesses: Sequence[SessionHarness] = (),
         environ: Mapping[str, str] | None = None,
         on_process: Callable[[str, int], None] | None = None,
+        index: Path | None = None,
     ) -> None:
         """`harnesses` are those beside the native one. `environ` is what external agents may see of, by default that of
-        this process; `on_process` learns the ids of their processes, by session."""
+        this process; `on_process` learns the ids of their processes, by session. `index` is the file of the search
+        index; None for one in memory."""
         self._home = home
         self._log = log
         self._clock = clock
@@ -124,6 +126,7 @@ class OwnedSessions:
         self._undo = FileUndo(home, log, self._tasks, clock, self._session)
         self._command_files = CommandFiles(home, log, self._session)
         self._on_process = on_process
+        self._indexer = Indexer(log, index, self._tasks, clock)
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._tool_executors: dict[str, ToolExecutors] = {}
@@ -143,11 +146,12 @@ class OwnedSessions:
         on_process: Callable[[str, int], None] | None = None,
     ) -> OwnedSessions:
         """Own the sessions of a folder, or raise `HomeInUse`. `recover_all` is for owners that stay."""
-        sessions = cls(
-            home, log or await open_log(home), models, harnesses=harnesses, environ=environ, on_process=on_process
-        )
+        index = home / INDEX_NAME if log is None else None
+        log = log or await open_log(home)
+        sessions = cls(home, log, models, harnesses=harnesses, environ=environ, on_process=on_process, index=index)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
+            sessions._indexer.start()
         return sessions
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
@@ -183,6 +187,7 @@ class OwnedSessions:
         await self._tasks.close(CLOSE_S)
         if loading:
             await asyncio.wait(loading, timeout=CLOSE_S)
+        await self._indexer.close()
         await self._log.close()
 
     @_handles(req.CreateSession)
@@ -295,6 +300,8 @@ class OwnedSessions:
     )
     _handles(req.ListSessions)(lambda self, request: self._log.sessions(request.filter))
     _handles(req.GetSession)(lambda self, request: self._log.session(request.session_id))
+    _handles(req.SearchSessions)(lambda self, request: self._indexer.search(request))
+    _handles(req.GetUsage)(lambda self, request: self._indexer.usage(request))
     _handles(req.ListApprovals)(lambda self, request: self._log.pending_approvals())
     _handles(req.ListTrusted)(lambda self, request: self._log.trusted_folders())
     _handles(req.IsTrusted)(lambda self, request: trust.is_trusted(self._log, request))
@@ -342,6 +349,7 @@ class OwnedSessions:
         self._withheld.add(session_id)
         try:
             existed = await self._stop_and_delete(session_id)
+            await self._indexer.forget(session_id)
             await asyncio.to_thread(remove_scratch, session_id, os.environ, self._home)
             return existed
         finally:
@@ -471,18 +479,9 @@ class OwnedSessions:
             unwatch()
 
     async def _recover_all(self) -> None:
-        before: int | None = None
-        seen: set[str] = set()
-        while True:
-            page = await self._log.sessions(base.SessionFilter(limit=_PAGE, updated_before_ms=before))
-            new = [summary for summary in page if summary.session_id not in seen]
-            if not new:
-                return
-            for summary in new:
-                seen.add(summary.session_id)
-                if summary.status in _ACTIVE and not summary.damaged:
-                    await self._recover(summary.session_id)
-            before = page[-1].updated_ms + 1  # others may be of the same millisecond
+        async for summary in base.every_session(self._log):
+            if summary.status in _ACTIVE and not summary.damaged:
+                await self._recover(summary.session_id)
 
     async def _recover(self, session_id: str) -> None:
         try:

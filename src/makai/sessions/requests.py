@@ -20,6 +20,7 @@ from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import DecodedMode, FileDiff, HasPermissionMode, RestoreDirection, SessionTerms
 from makai.core.settings import SettingsLayer
 from makai.sessions import commands as cmd
+from makai.sessions.index import base as index
 from makai.sessions.log import base
 from makai.sessions.state import SessionState
 
@@ -211,6 +212,32 @@ class ListSessions(Query[list[base.SessionSummary]], frozen=True):
 
 class GetSession(Query[base.SessionSummary | None], frozen=True):
     session_id: str
+
+
+class SearchSessions(Query[index.SearchAnswer], frozen=True, kw_only=True):
+    """Sessions in which something was said or done, the newest and best first. `query` is what a person typed:
+    `index.search_text`."""
+
+    query: str
+    limit: int = 20
+    archived: base.ArchivedFilter = "without"
+    cwd: str | None = None
+    """Only sessions of this very folder."""
+    session_id: str | None = None
+    """Only this session."""
+    wait_s: float = 0.0
+    """How long to wait for an index that still catches up with the log."""
+
+
+class GetUsage(Query[index.UsageAnswer], frozen=True, kw_only=True):
+    """Tokens and costs of runs that ended in the last `days` days, today included, by day, model, agent and folder."""
+
+    days: int = 30
+    tz_minutes: int = 0
+    """What the caller's time is ahead of UTC: days begin at its midnight."""
+    session_id: str | None = None
+    """Only this session."""
+    wait_s: float = 0.0
 
 
 class ListPrompts(Query[list[ServerPrompt]], frozen=True):

@@ -29,6 +29,9 @@ BATCH_EVENTS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch ends with the event that exceeds this, however many were asked for."""
 
+_PAGE = 500
+"""Sessions in a page of reading."""
+
 SessionStatus: TypeAlias = RunStatus | Literal["idle", "closed"]
 """The status of the newest run; "idle" before the first one, "closed" after the last."""
 
@@ -225,6 +228,9 @@ class EventLog(Protocol):
         It is called in the event loop of the log, after the caller of `append` got its answer, also when that is a
         refusal, and must not raise. It is a reason to read, and says nothing about what is there."""
 
+    def watch_all(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """As `watch`, for every session: `changed` is called with its id."""
+
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
     ) -> list[LoggedEvent]:
@@ -303,3 +309,18 @@ async def replay(log: EventLog, session_id: str, after: int = 0, *, deltas: bool
         for logged in batch:
             yield logged
         after = batch[-1].event_id
+
+
+async def every_session(log: EventLog) -> AsyncIterator[SessionSummary]:
+    """All sessions, the newest first, page by page. One that changes meanwhile may be left out."""
+    before: int | None = None
+    seen: set[str] = set()
+    while True:
+        page = await log.sessions(SessionFilter(limit=_PAGE, updated_before_ms=before))
+        new = [summary for summary in page if summary.session_id not in seen]
+        if not new:
+            return
+        for summary in new:
+            seen.add(summary.session_id)
+            yield summary
+        before = page[-1].updated_ms + 1  # others may be of the same millisecond

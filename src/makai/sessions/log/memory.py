@@ -60,6 +60,9 @@ class MemoryLog:
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         return self._store.watchers.add(session_id, wake)
 
+    def watch_all(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        return self._store.watchers.add_to_all(changed)
+
     async def read(
         self, session_id: str, after: int = 0, limit: int = base.BATCH_EVENTS, *, deltas: bool = True
     ) -> list[base.LoggedEvent]:

@@ -10,6 +10,7 @@ class Watchers:
 
     def __init__(self) -> None:
         self._by_session: dict[str, dict[object, Callable[[], None]]] = {}
+        self._of_all: dict[object, Callable[[str], None]] = {}
 
     def add(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Register a callback; the result removes it, once or more often."""
@@ -23,7 +24,19 @@ class Watchers:
 
         return remove
 
+    def add_to_all(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """The same for every session; the callback gets its id."""
+        key = object()
+        self._of_all[key] = changed
+
+        def remove() -> None:
+            self._of_all.pop(key, None)
+
+        return remove
+
     def wake(self, session_id: str) -> None:
+        for changed in tuple(self._of_all.values()):
+            changed(session_id)
         for wake in tuple(self._by_session.get(session_id, {}).values()):
             wake()
 
