@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from makai.auth.credentials import Credential
+from makai.catalog.discovery import ProviderListing
 from makai.catalog.listing import list_models
-from makai.catalog.models import ModelsRequest, ModelsResponse
+from makai.catalog.models import ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.catalog.resolver import Resolver
 from makai.core.config import Config
 from makai.core.content import SessionPart
@@ -29,6 +30,7 @@ from makai.core.stream_events import Done, Failed, Start, StreamEvent, failure_o
 from makai.providers.base import Provider, ProviderRequest
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
+from makai.providers.local.weights import local_trouble
 from makai.providers.logins import Logins
 from makai.providers.media import check_input, fitted
 from makai.providers.registry import ProviderRegistry, builtin_api
@@ -36,6 +38,8 @@ from makai.providers.scripted import SCENARIO_NAMES, SCENARIO_VARIABLE, Scripted
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AuthRuntime
+
+MAX_TROUBLE: Final = 300
 
 
 class ModelRuntime:
@@ -182,6 +186,7 @@ class ModelRuntime:
         for a request that names the provider when there is nothing else to tell about it."""
         listings = await self._discovery.listings(request, refresh=refresh)
         candidates = self.resolver.descriptors(listings, self.logins.statuses())
+        candidates = [self._with_trouble(model, listings.get(model.provider_id)) for model in candidates]
         named = listings.get(request.provider_id)
         known = {model.provider_id for model in candidates}
         if named is not None and named.error is not None and request.provider_id not in known:
@@ -192,6 +197,17 @@ class ModelRuntime:
             fetched_at_ms=time.time_ns() // 1_000_000,
             fetched=any(listing.error is None for listing in listings.values()),
         )
+
+    def _with_trouble(self, model: ModelDescriptor, listing: ProviderListing | None) -> ModelDescriptor:
+        """The model with `unavailable` in its metadata, when a model on this machine could not answer now: why."""
+        trouble = ""
+        if model.provider_id == "local":
+            trouble = local_trouble(self.home)
+        elif (
+            listing is not None and listing.error is not None and not self.resolver.vendors[model.provider_id].needs_key
+        ):
+            trouble = listing.error.message[:MAX_TROUBLE]
+        return msgspec.structs.replace(model, metadata=model.metadata | {"unavailable": trouble}) if trouble else model
 
     def _provider_for(self, model: Model) -> Provider:
         if model.provider == "local" and self._owner._local is None:

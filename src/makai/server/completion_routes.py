@@ -113,7 +113,9 @@ class CompletionRoutes:
             return answer({"text": message, "files": (), "images": (), "notices": ()})
         readable = await asyncio.to_thread(ReadableFiles.of_session, state, home_directory(os.environ), os.environ)
         mentioned = await asyncio.to_thread(readable.mentioned, message)
-        return answer({"text": message, **msgspec.structs.asdict(mentioned)})
+        files = [{"uri": file.uri, "text": file.text} for file in mentioned.files]
+        images = [{"data": image.data, "mime_type": image.mime_type} for image in mentioned.images]
+        return answer({"text": message, "files": files, "images": images, "notices": mentioned.notices})
 
     async def _expanded(self, sessions: Sessions, session_id: str, state: SessionState, text: str) -> str:
         asked = parsed_command(text)

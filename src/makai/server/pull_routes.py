@@ -89,16 +89,15 @@ class PullRoutes:
             raise
 
     def _state(self) -> PullState:
-        from makai.providers.local.weights import SMOLLM2, has_llama, installed
+        from makai.providers.local.weights import SMOLLM2, installed, local_trouble
 
         if self._pulling is not None and not self._pulling.done():
             step = self._progress
             return _state("running") if step is None else _state("running", step.stage, step.done, step.total)
         if installed(home_directory(os.environ)) is None:
             return self._ended or _state("none")
-        if not has_llama():
-            missing = "The model is downloaded. To run it, makai needs xllamacpp."
-            return _state("failed", message=missing, hint="On the server's machine: pip install 'makai[local]'")
+        if trouble := local_trouble(home_directory(os.environ)):
+            return _state("failed", message=f"The model is downloaded, but {trouble}")
         return msgspec.structs.replace(_state("done"), model_ref=f"local/openai-completions@{SMOLLM2.id}")
 
 

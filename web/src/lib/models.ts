@@ -8,11 +8,15 @@ export const GROUP_NAMES: Record<ModelGroup, string> = {
   recent: "Used lately",
   usable: "Ready to use",
   login: "After you log in",
-  away: "Not answering",
+  away: "Not answering now",
 };
 
 const READY = new Set(["authenticated", "refreshing", "unknown"]);
-export const usable = (model: Model): boolean => READY.has(model.auth_status);
+/** Whether its provider is logged in, or needs no login. */
+export const isLoggedIn = (model: Model): boolean => READY.has(model.auth_status);
+/** Why a model on the server's machine cannot answer now; empty when it can, or when that is not known. */
+export const trouble = (model: Model): string => model.metadata?.["unavailable"] ?? "";
+export const usable = (model: Model): boolean => isLoggedIn(model) && !trouble(model);
 
 /** What it can do beyond text, as short labels. */
 export function abilities(model: Model): string[] {
@@ -35,7 +39,7 @@ export const contextText = (model: Model): string => (model.context_window ? `${
 
 export function groupOf(model: Model, recent: readonly string[]): ModelGroup {
   if (usable(model)) return recent.includes(model.model_ref) ? "recent" : "usable";
-  return model.auth_status === "failed" || model.auth_status === "expired" ? "away" : "login";
+  return trouble(model) || model.auth_status === "failed" || model.auth_status === "expired" ? "away" : "login";
 }
 
 /** Those that fit the query: used lately, usable, after a login, not answering. Inside a group the order stays. */

@@ -92,6 +92,13 @@ def has_llama() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
+def local_trouble(home: Path, model: LocalModel = SMOLLM2) -> str:
+    """Why the model cannot answer, for people; empty when it can."""
+    if installed(home, model) is None:
+        return f"not downloaded yet ({model.download_text})"
+    return "" if has_llama() else "xllamacpp is not installed: pip install 'makai[local]'"
+
+
 def file_size(path: Path) -> int:
     """Bytes in the file; 0 when there is none."""
     try:
