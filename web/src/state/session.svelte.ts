@@ -289,7 +289,10 @@ export class Session {
     if (frame.code === "APPROVAL_CONFLICT") toast("info", "Already decided in another window or client.");
     else if (frame.code === "STALE_RUN_ID") toast("info", "Already retried in another window or client.");
     else if (frame.code === "INPUT_NOT_WAITING") toast("info", frame.message);
-    else toast("error", frame.message);
+    else {
+      const hint = frame.details?.["hint"];
+      toast("error", typeof hint === "string" ? `${frame.message} ${hint}` : frame.message);
+    }
   }
 
   private ask(message: ClientMessage, command: Command = "other", about = ""): boolean {

@@ -447,8 +447,11 @@ function withError(view: SessionView, frame: ErrorFrame): SessionView {
   const aborted = frame.code === "ABORTED";
   const { hint = null, retry_after_ms: waitMs } = frame.details ?? {};
   const said = failure(frame, aborted ? "info" : "error", frame.code, aborted ? "Stopped." : frame.message);
-  // What was tried before it failed is over: the error says the same for good.
-  return added(withoutLast(view, (one) => one.kind === "notice" && one.noticeId !== ""), {
+  // What was tried before it failed is over: the error says the same for good. That the words above it are not all is
+  // clear from it too.
+  const last = view.chunks.at(-1)?.items.at(-1);
+  const cut = last?.kind === "text" && last.brokenOff ? { ...view, chunks: replace(view.chunks, { ...last, brokenOff: false }) } : view;
+  return added(withoutLast(cut, (one) => one.kind === "notice" && one.noticeId !== ""), {
     ...said,
     hint: typeof hint === "string" ? hint : null,
     until: typeof waitMs === "number" ? Date.parse(frame.ts ?? "") + waitMs : null,
