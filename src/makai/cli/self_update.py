@@ -103,8 +103,8 @@ def _named(source: str, wanted: str) -> str:
     if not source:
         return shlex.quote(wanted)
     if urlsplit(source).scheme == "file":
-        path = Path(_path(source))
-        return "NEWER_FILE" if path.suffix in (".whl", ".gz") else shlex.quote(wanted.replace("makai", str(path), 1))
+        path = _path(source)
+        return shlex.quote(wanted.replace("makai", "NEWER_FILE" if path.endswith((".whl", ".tar.gz")) else path, 1))
     return shlex.quote(f"{wanted} @ {source}")
 
 

@@ -32,7 +32,7 @@ GIT = json.dumps({"url": "https://git.example/makai.git", "vcs_info": {"vcs": "g
         ),
         ("", "uv", "", [], "uv", [f"uv pip install --python '{PYTHON}' --upgrade makai"]),
         ("pipx_metadata.json", "pip", "", ["local"], "pipx", ["pipx upgrade makai"]),
-        ("pipx_metadata.json", "uv", WHEEL, [], "pipx", ["pipx install --force NEWER_FILE"]),
+        ("pipx_metadata.json", "uv", WHEEL, ["local"], "pipx", ["pipx install --force 'NEWER_FILE[local]'"]),
         ("uv-receipt.toml", "uv", "", [], "uv-tool", ["uv tool upgrade makai"]),
         ("makai-image", "pip", "", [], "docker", ["git pull", "docker build --pull -t makai ."]),
         ("", "conda", "", [], "unknown", []),
