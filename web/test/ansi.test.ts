@@ -45,8 +45,8 @@ describe("terminal output", () => {
     const text = Array.from({ length: 100_000 }, (_, at) => `\x1b[32mline\x1b[0m ${at}`).join("\n");
     const start = cpuMs();
     expect(parseAnsi(text).length).toBe(100_000);
-    expect(cpuMs() - start).toBeLessThan(3000);
-  });
+    expect(cpuMs() - start).toBeLessThan(5000);
+  }, 30_000);
 
   test("swaps colours for inverse", () => {
     expect(parseAnsi("\x1b[7mhot\x1b[27m")[0]).toEqual([{ text: "hot", style: "fg-inverse bg-inverse" }]);

@@ -22,6 +22,7 @@ const PLAIN: Pen = { fg: null, bg: null, bold: false, dim: false, italic: false,
 // CSI (with its parameters), OSC/DCS/SOS/PM/APC strings up to their end, and two-character escapes.
 const SEQUENCE = /\x1b\[([0-9:;<=>?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?|\x9b([0-9:;<=>?]*)[ -/]*([@-~])/g;
 
+const [BACKSPACE, NEW_LINE, RETURN] = [8, 10, 13];
 /** How far a movement may go: what is further than a screen is no drawing of a progress bar. */
 const MAX_MOVE = 500;
 /** A line of more pieces only grows: to overwrite it again and again would take too long. */
@@ -52,12 +53,16 @@ class Screen {
   private column = 0;
 
   print(text: string, style: string): void {
-    for (const [piece] of text.matchAll(/[^\n\r\b]+|[\n\r\b]/gu)) {
-      if (piece === "\n") this.newLine();
-      else if (piece === "\r") this.column = 0;
-      else if (piece === "\b") this.column = Math.max(0, this.column - 1);
-      else this.write(piece, style);
+    let from = 0;
+    for (let at = 0; at < text.length; at++) {
+      const code = text.charCodeAt(at);
+      if (code !== NEW_LINE && code !== RETURN && code !== BACKSPACE) continue;
+      if (at > from) this.write(text.slice(from, at), style);
+      from = at + 1;
+      if (code === NEW_LINE) this.newLine();
+      else this.column = code === RETURN ? 0 : Math.max(0, this.column - 1);
     }
+    if (from < text.length) this.write(text.slice(from), style);
   }
 
   move(command: string, parameters: string): void {

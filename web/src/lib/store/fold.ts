@@ -395,7 +395,8 @@ function withOutput(view: SessionView, item: FunctionCallOutputItem): SessionVie
     status,
     endedAt: item.ts ?? null,
     progress: "",
-    output: item.output,
+    // What was cut off has no output of its own; what was seen of it stays.
+    output: item.interrupted && tool.progress ? `${tool.progress.trimEnd()}\n${item.output}` : item.output,
     images,
     diffs: item.diffs ?? [],
     exitCode: item.exit_code ?? null,
