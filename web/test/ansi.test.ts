@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { parseAnsi, stripAnsi } from "../src/lib/ansi";
+import { cpuMs } from "./cpu";
 
 describe("terminal output", () => {
   test("keeps colours as class names", () => {
@@ -24,11 +25,28 @@ describe("terminal output", () => {
   });
 
   test("shows what a progress bar left on the screen", () => {
-    expect(parseAnsi("10%\r50%\r100%\r\nnext\b\b\bew")).toEqual([
-      [{ text: "100%", style: "" }],
-      [{ text: "new", style: "" }],
+    const lines = (text: string): string[] => parseAnsi(text).map((line) => line.map((run) => run.text).join(""));
+    expect(lines("10%\r50%\r100%\r\nnext\b\b\bew")).toEqual(["100%", "newt"]);
+    expect(lines("Loading 10%\r\x1b[K\x1b[32mdone\x1b[0m\r\n")).toEqual(["done", ""]);
+    expect(lines("one 1%\ntwo 1%\n\x1b[2Aone 50%\n\x1b[2Ktwo ok\nend")).toEqual(["one 50%", "two ok", "end"]);
+    expect(lines("a\nb\nc\x1b[1A\x1b[1G\x1b[0Jx\x1b[3Cy\x1b[2Dz")).toEqual(["a", "x  zy"]);
+    expect(lines("\x1b[99999999Aup\x1b[999999999Cfar")[0]?.length).toBe(505);
+  });
+
+  test("keeps the colours around what is overwritten", () => {
+    expect(parseAnsi("\x1b[31mred red\x1b[0m\x1b[5Dxx")[0]).toEqual([
+      { text: "re", style: "fg-1" },
+      { text: "xx", style: "" },
+      { text: "red", style: "fg-1" },
     ]);
   });
+
+  test("reads 100,000 lines in bounded time", () => {
+    const text = Array.from({ length: 100_000 }, (_, at) => `\x1b[32mline\x1b[0m ${at}`).join("\n");
+    const start = cpuMs();
+    expect(parseAnsi(text).length).toBe(100_000);
+    expect(cpuMs() - start).toBeLessThan(5000);
+  }, 30_000);
 
   test("swaps colours for inverse", () => {
     expect(parseAnsi("\x1b[7mhot\x1b[27m")[0]).toEqual([{ text: "hot", style: "fg-inverse bg-inverse" }]);

@@ -1,5 +1,6 @@
-// Terminal output as styled runs of text. In: what a command printed. Out: lines of runs with class names; colours are
-// understood, every other escape sequence is dropped, and what a terminal would have overwritten is not shown.
+// Terminal output as styled runs of text. In: what a command printed. Out: lines of runs with class names. Colours,
+// movements within a line and to the lines above, and erasing are understood, so that what a terminal would have
+// overwritten is not shown; every other escape sequence is dropped.
 
 export interface Run {
   text: string;
@@ -21,52 +22,125 @@ const PLAIN: Pen = { fg: null, bg: null, bold: false, dim: false, italic: false,
 // CSI (with its parameters), OSC/DCS/SOS/PM/APC strings up to their end, and two-character escapes.
 const SEQUENCE = /\x1b\[([0-9:;<=>?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?|\x9b([0-9:;<=>?]*)[ -/]*([@-~])/g;
 
+const [BACKSPACE, NEW_LINE, RETURN] = [8, 10, 13];
+/** How far a movement may go: what is further than a screen is no drawing of a progress bar. */
+const MAX_MOVE = 500;
+/** A line of more pieces only grows: to overwrite it again and again would take too long. */
+const MAX_RUNS = 500;
+
 /** Every line as runs. */
 export function parseAnsi(text: string): Run[][] {
-  const lines: Run[][] = [[]];
+  const screen = new Screen();
   let pen = PLAIN;
+  let style = "";
   let from = 0;
-  const put = (piece: string): void => {
-    const parts = piece.split("\n");
-    parts.forEach((part, index) => {
-      if (index) lines.push([]);
-      write(lines[lines.length - 1] as Run[], part, classes(pen));
-    });
-  };
   for (const match of text.matchAll(SEQUENCE)) {
-    if (match.index > from) put(text.slice(from, match.index));
+    if (match.index > from) screen.print(text.slice(from, match.index), style);
     from = match.index + match[0].length;
-    if ((match[2] ?? match[4]) === "m") pen = applySgr(pen, match[1] ?? match[3] ?? "");
+    const [command, parameters] = [match[2] ?? match[4], match[1] ?? match[3] ?? ""];
+    if (command === "m") style = classes((pen = applySgr(pen, parameters)));
+    else if (command !== undefined) screen.move(command, parameters);
   }
-  if (from < text.length) put(text.slice(from));
-  return lines;
+  if (from < text.length) screen.print(text.slice(from), style);
+  return screen.lines;
+}
+
+/** Lines and a cursor. */
+class Screen {
+  readonly lines: Run[][] = [[]];
+  private readonly lengths: number[] = [0];
+  private row = 0;
+  private column = 0;
+
+  print(text: string, style: string): void {
+    let from = 0;
+    for (let at = 0; at < text.length; at++) {
+      const code = text.charCodeAt(at);
+      if (code !== NEW_LINE && code !== RETURN && code !== BACKSPACE) continue;
+      if (at > from) this.write(text.slice(from, at), style);
+      from = at + 1;
+      if (code === NEW_LINE) this.newLine();
+      else this.column = code === RETURN ? 0 : Math.max(0, this.column - 1);
+    }
+    if (from < text.length) this.write(text.slice(from), style);
+  }
+
+  move(command: string, parameters: string): void {
+    const by = Math.min(Math.max(Number(parameters) || 1, 1), MAX_MOVE);
+    if (command === "A") this.row = Math.max(0, this.row - by);
+    else if (command === "B") this.row = Math.min(this.lines.length - 1, this.row + by);
+    else if (command === "C") this.column += by;
+    else if (command === "D") this.column = Math.max(0, this.column - by);
+    else if (command === "G") this.column = by - 1;
+    else if (command === "K" && parameters === "2") this.keep([], 0);
+    else if (command === "K" && Number(parameters) === 0) this.erase();
+    else if (command === "J" && Number(parameters) === 0) {
+      this.erase();
+      this.lines.length = this.lengths.length = this.row + 1;
+    }
+  }
+
+  private newLine(): void {
+    this.column = 0;
+    if (++this.row < this.lines.length) return;
+    this.lines.push([]);
+    this.lengths.push(0);
+  }
+
+  private erase(): void {
+    if (this.column < this.length) this.keep(part(this.line, 0, this.column), this.column);
+  }
+
+  private keep(line: Run[], length: number): void {
+    this.lines[this.row] = line;
+    this.lengths[this.row] = length;
+  }
+
+  private get line(): Run[] {
+    return this.lines[this.row] as Run[];
+  }
+
+  private get length(): number {
+    return this.lengths[this.row] ?? 0;
+  }
+
+  private write(text: string, style: string): void {
+    if (this.column < this.length && this.line.length <= MAX_RUNS) {
+      const end = this.column + text.length;
+      const [before, after] = [part(this.line, 0, this.column), part(this.line, end, this.length)];
+      append(before, text, style);
+      for (const run of after) append(before, run.text, run.style);
+      this.keep(before, Math.max(end, this.length));
+      this.column = end;
+      return;
+    }
+    if (this.column > this.length) append(this.line, " ".repeat(this.column - this.length), "");
+    append(this.line, text, style);
+    this.column = this.lengths[this.row] = Math.max(this.column, this.length) + text.length;
+  }
+}
+
+function append(line: Run[], text: string, style: string): void {
+  const last = line.at(-1);
+  if (last?.style === style) last.text += text;
+  else line.push({ text, style });
+}
+
+/** The characters of a line from one column to another. */
+function part(line: readonly Run[], from: number, to: number): Run[] {
+  const found: Run[] = [];
+  let at = 0;
+  for (const { text, style } of line) {
+    const piece = text.slice(Math.max(0, from - at), Math.max(0, to - at));
+    if (piece) found.push({ text: piece, style });
+    at += text.length;
+  }
+  return found;
 }
 
 /** The text alone, without any sequence. */
 export function stripAnsi(text: string): string {
   return text.replace(SEQUENCE, "");
-}
-
-function write(line: Run[], piece: string, style: string): void {
-  // "\r\n" ends a line; a lone "\r" starts it again, as progress bars do.
-  const text = piece.endsWith("\r") ? piece.slice(0, -1) : piece;
-  const again = text.lastIndexOf("\r");
-  if (again >= 0) line.length = 0;
-  const rest = erased(again >= 0 ? text.slice(again + 1) : text);
-  if (!rest) return;
-  const last = line.at(-1);
-  if (last?.style === style) last.text += rest;
-  else line.push({ text: rest, style });
-}
-
-function erased(text: string): string {
-  if (!text.includes("\b")) return text;
-  const kept: string[] = [];
-  for (const character of text) {
-    if (character === "\b") kept.pop();
-    else kept.push(character);
-  }
-  return kept.join("");
 }
 
 function applySgr(pen: Pen, parameters: string): Pen {

@@ -49,6 +49,7 @@ export const KEY_GROUPS: readonly KeyGroup[] = [
       [["o"], "open or fold all tool calls"],
       [["t"], "open or fold all reasoning"],
       [["f"], "show the files that the session changed"],
+      [["v"], "show the running command large"],
       [["g"], "go to the newest message"],
       [[","], "settings"],
       [["?"], "all keys"],

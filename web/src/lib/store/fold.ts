@@ -199,7 +199,7 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
     case "approval_decision":
       return withDecision(view, item);
     case "tool_started":
-      return withTool(view, item.call_id, (tool) => ({ ...tool, status: "running" }));
+      return withTool(view, item.call_id, (tool) => ({ ...tool, status: "running", startedAt: item.ts ?? null }));
     case "plan":
       return withPlan(view, { ...base(item), kind: "plan", entries: item.entries });
     case "notice":
@@ -379,6 +379,8 @@ function toolItem(item: ToolCallItem): ToolItem {
     argumentsError: item.arguments_error ?? null,
     locations: item.locations ?? [],
     status: "called",
+    startedAt: null,
+    endedAt: null,
     progress: "",
     output: null,
     images: [],
@@ -410,8 +412,10 @@ function withOutput(view: SessionView, item: FunctionCallOutputItem): SessionVie
   const finished: ToolItem = {
     ...tool,
     status,
+    endedAt: item.ts ?? null,
     progress: "",
-    output: item.output,
+    // What was cut off has no output of its own; what was seen of it stays.
+    output: item.interrupted && tool.progress ? `${tool.progress.trimEnd()}\n${item.output}` : item.output,
     images,
     diffs: item.diffs ?? [],
     exitCode: item.exit_code ?? null,

@@ -47,6 +47,9 @@ export interface ToolItem extends Base {
   argumentsError: string | null;
   locations: FilePlace[];
   status: ToolStatus;
+  /** When it began to run, which may be long after it was called, and when it ended; null where that is not known. */
+  startedAt: string | null;
+  endedAt: string | null;
   /** What it has printed while it runs, the newest part. */
   progress: string;
   output: string | null;
