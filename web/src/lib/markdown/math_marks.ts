@@ -14,7 +14,7 @@ const DOLLARS = /^\$(?![\s$])((?:\\[^\n]|[^$\\`\n]|\n(?!\s*\n))*?[^\s\\$`])\$(?!
 const BRACKETS = /^\\\((?!\s*\\\))((?:(?!\\\))[^\n]|\n(?!\s*\n))+)\\\)/;
 const DISPLAY = /^(?:\$\$((?:(?!\$\$)[^\n]|\n(?!\s*\n))+)\$\$|\\\[((?:(?!\\\])[^\n]|\n(?!\s*\n))+)\\\])/;
 /** `$5 a month or 60$`: an amount, then words. */
-const AMOUNT = /^\d[\d.,]*\s*(?:[kKmMbB]\b)?\s+(?!\\)\p{L}{2,}/u;
+const AMOUNT = /^\d[\d.,]*\s*(?:[kKmMbB]\b)?\s+(?!\\)(?:\p{L}{2,}|\p{L}\s+\p{L}{2,})/u;
 /** A dollar sign inside a word (`US$5`) or after a backslash begins nothing. */
 const START = /(?<![\p{L}\p{N}\\$])\$(?!\s)|\\[([]/u;
 
