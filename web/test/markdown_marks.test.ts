@@ -14,6 +14,7 @@ function page(text: string): HTMLElement {
 describe("formulas", () => {
   test.each([
     ["$x$ and $y_1 + 2$.", ["$x$", "$y_1 + 2$"]],
+    ["$\\a$, $x\\$y$ $2 \\sin x$", ["$\\a$", "$x\\$y$", "$2 \\sin x$"]],
     ["\\(a\\), \\[b\\], $$c$$", ["\\(a\\)", "\\[b\\]", "$$c$$"]],
     ["$$\na\n+ b\n= c\n$$", ["$$\na\n+ b\n= c\n$$"]],
     ["Text before\n\\[\n- a\n\\]\nand after", ["\\[\n- a\n\\]"]],
