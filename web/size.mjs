@@ -1,5 +1,5 @@
 // What a first visit loads, compressed: the page's scripts (with what they import statically) and styles.
-// Fails above the budget, so that a build that is too big never ships.
+// Fails above the budget, so that a build that is too big never ships. `--all` lists every file.
 import { readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -23,10 +23,13 @@ first.forEach(follow);
 const kb = (names) => names.reduce((sum, name) => sum + gzipSync(readFileSync(join(out, name))).length, 0) / 1024;
 const scripts = kb([...seen].filter((name) => name.endsWith(".js")));
 const styles = kb([...seen].filter((name) => name.endsWith(".css")));
-const all = kb(readdirSync(join(out, "assets")).map((name) => `assets/${name}`));
+const sizes = readdirSync(join(out, "assets")).map((name) => [kb([`assets/${name}`]), name]);
+if (process.argv.includes("--all")) {
+  for (const [size, name] of sizes.sort(([a], [b]) => b - a)) console.log(`${size.toFixed(1).padStart(8)} KB  ${name}`);
+}
 console.log(
   `first load: ${scripts.toFixed(1)} KB of JavaScript (at most ${BUDGET_KB}), ${styles.toFixed(1)} KB of CSS; ` +
-    `with everything loaded later ${all.toFixed(1)} KB (gzip)`,
+    `with everything loaded later ${sizes.reduce((sum, [size]) => sum + size, 0).toFixed(1)} KB (gzip)`,
 );
 if (scripts > BUDGET_KB) {
   console.error(`The page's first load is above ${BUDGET_KB} KB of JavaScript.`);

@@ -113,15 +113,16 @@ async def test_typing_stays_quick_while_words_stream_in(site: Site, record_measu
         await expect(window.answers).to_contain_text("Part 8")
         # Whatever else this machine does can only add: the best of three counts.
         tries: list[tuple[float, float, float]] = []
-        while len(tries) < 3 and min(tries, default=(50.0,))[0] >= 50:
+        while len(tries) < 3 and not any(p95 < 50 and worst < 80 for p95, worst, _ in tries):
             await window.composer.fill("")
             tries.append(await _typed(window))
-        p95, worst, rate = min(tries)
+        p95, worst, rate = min(tries, key=lambda one: one[1])
         found = f"{p95:.0f} ms, worst {worst:.0f} ms, at {rate:.0f} deltas/s"
-        record_measure("a key to the next frame while text streams in, p95", "< 50 ms", found)
+        record_measure("a key to the next frame while text streams in", "p95 < 50 ms, worst < 80 ms", found)
         await window.page.keyboard.press("Escape")
         await expect(window.test_id("notice")).to_have_text("Stopped.")
         assert p95 < 50 * SLACK * slack(), tries
+        assert worst < 80 * SLACK * slack(), tries
 
 
 async def _heap(window: Window) -> tuple[float, int]:
@@ -147,9 +148,10 @@ async def test_the_tab_does_not_grow_with_what_streams_through_it(site: Site, re
             await expect(window.answers.last).to_have_attribute("aria-busy", "false")
             await window.idle()
             held.append(await _heap(window))
-        (first, _), (last, nodes) = held[0], held[-1]
-        found = f"{first:.1f} MB, then {last:.1f} MB"
-        record_measure(f"heap of the tab over {ANSWERS * DELTAS:,} deltas", "grows <= 5 MB", found)
+        early = max(1, ANSWERS // 5)
+        (first, _), (last, nodes) = held[early - 1], held[-1]
+        found = f"{first:.1f} MB after {early * DELTAS:,}, {last:.1f} MB after {ANSWERS * DELTAS:,}"
+        record_measure("heap of the tab while deltas stream through it", "grows <= 5 MB", found)
         assert last - first <= 5, held
         assert nodes < 3_000
 

@@ -89,6 +89,18 @@ def test_every_public_file_of_the_page_has_a_route() -> None:
     assert sorted(path.name for path in public.iterdir()) == sorted(PAGE_FILES)
 
 
+async def test_the_frame_of_diagrams_has_no_origin_and_may_load_nothing(built: Path) -> None:
+    (built / "assets/diagram-frame.html").write_text("<!doctype html><title>Diagram</title>", encoding="utf-8")
+    async with page_of(built) as site, site.http.get(f"{site.url}/assets/diagram-frame.html") as response:
+        assert (response.status, response.content_type) == (200, "text/html")
+        assert response.headers["Cache-Control"] == "no-cache"
+        assert response.headers["Content-Security-Policy"] == (
+            "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        )
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
 async def test_a_page_that_was_not_built_says_so(tmp_path: Path) -> None:
     async with page_of(tmp_path / "nothing") as site, site.http.get(site.url) as response:
         assert response.status == 503

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { remedies } from "../src/lib/failures";
-import { linkParts } from "../src/lib/links";
 import type { ServerMessage, Snapshot, TranscriptItem } from "../src/lib/protocol";
 import { fold, prepend } from "../src/lib/store/fold";
 import type { Item } from "../src/lib/store/items";
@@ -103,19 +102,4 @@ test("file changes since a message are known, also from an older page", () => {
   const view = fold(emptyView("s"), [snapshot([user(4)])]);
   expect([view.lastChangeId, prepend(view, [user(1), changed], null).lastChangeId]).toEqual([0, 3]);
 });
-
-describe("addresses in plain text", () => {
-  test.each([
-    ["See https://example.com/a?b=1#c.", ["See ", ["https://example.com/a?b=1#c"], "."]],
-    ["(https://en.wikipedia.org/wiki/Tea_(drink))", ["(", ["https://en.wikipedia.org/wiki/Tea_(drink)"], ")"]],
-    ["http://localhost:8717/", [["http://localhost:8717/"]]],
-    ["javascript:alert(1) ftp://x file:///etc data:text/html,x", ["javascript:alert(1) ftp://x file:///etc data:text/html,x"]],
-    ["xhttps://example.com", ["xhttps://example.com"]],
-    ["https://", ["https://"]],
-    ['<a href="https://x.org">', ['<a href="', ["https://x.org"], '">']],
-    ["", [""]],
-  ])("in %j", (given, wanted) => {
-    expect(linkParts(given).map(({ text: shown, href }) => (href === undefined ? shown : [href]))).toEqual(wanted);
-    expect(linkParts(given).map((part) => part.text).join("")).toBe(given);
-  });
 });

@@ -26,8 +26,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _FRAME: Final = "assets/diagram-frame.html"
-"""The document that draws diagrams. Its origin is unique, so it reaches neither the page nor the cookie, and it may load
-nothing. Its script is part of it; a policy of its own in the document allows that one alone, by its hash."""
+"""The document that draws diagrams. Its origin is unique, so it reaches neither the page nor the cookie, and it may
+load nothing. Its script is part of it; a policy of its own in the document allows that one alone, by its hash."""
 _FRAME_HEADERS: Final = {
     **HEADERS,
     "Content-Security-Policy": (

@@ -13,11 +13,13 @@ export const MAX_DIAGRAM = 20_000;
 const MAX_PICTURE = 2_000_000;
 const MAX_SIDE = 20_000;
 const DEADLINE_MS = 15_000;
-const IDLE_MS = 30_000;
+/** Longer than two deadlines: a frame that is in use is not removed. */
+const IDLE_MS = 60_000;
 const MAX_KEPT = 30;
 const FRAME = "/assets/diagram-frame.html";
 
-const kept = new Map<string, Picture>();
+/** Pictures that were drawn or are being drawn. */
+const kept = new Map<string, Promise<Picture>>();
 let frame: { element: HTMLIFrameElement; ready: Promise<void> } | null = null;
 let line: Promise<unknown> = Promise.resolve();
 let idle: ReturnType<typeof setTimeout> | undefined;
@@ -25,40 +27,34 @@ let count = 0;
 
 /** The picture of a diagram. Fails with a sentence for people. */
 export function drawDiagram(source: string, dark: boolean): Promise<Picture> {
+  if (source.length > MAX_DIAGRAM) return Promise.reject(new Error("The diagram is too long to be drawn."));
   const key = `${dark}${source}`;
   const old = kept.get(key);
-  if (old) return Promise.resolve(old);
-  if (source.length > MAX_DIAGRAM) return Promise.reject(new Error("The diagram is too long to be drawn."));
-  const picture = line.then(() => kept.get(key) ?? drawn(source, dark));
-  line = picture.then(
-    (made) => keep(key, made),
-    () => undefined,
-  );
-  return picture;
-}
-
-function keep(key: string, picture: Picture): void {
+  if (old) return old;
+  const picture = line.then(() => answered(source, dark)).then(pictureOf);
+  line = picture.catch(() => undefined);
   kept.set(key, picture);
   const [oldest] = kept.keys();
   if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
+  return picture;
 }
 
-async function drawn(source: string, dark: boolean): Promise<Picture> {
+/** What the frame says about a diagram. A frame that says nothing in time is not used again, and neither is its answer. */
+async function answered(source: string, dark: boolean): Promise<Record<string, unknown>> {
   clearTimeout(idle);
+  idle = setTimeout(close, IDLE_MS);
+  count += 1;
+  const id = count;
   try {
     frame ??= opened();
     await frame.ready;
-    const target = frame.element.contentWindow;
-    count += 1;
-    const id = count;
     const answer = answerOf(frame.element, (data) => (data["id"] === id ? data : null));
-    target?.postMessage({ id, source, dark }, "*"); // a frame without an origin cannot be named otherwise
-    const picture = pictureOf(await answer);
-    idle = setTimeout(close, IDLE_MS);
-    return picture;
+    // A frame without an origin cannot be named otherwise.
+    frame.element.contentWindow?.postMessage({ id, source, dark }, "*");
+    return await answer;
   } catch (error) {
-    // One that hangs or failed is not used again.
     close();
+    kept.delete(`${dark}${source}`);
     throw error;
   }
 }

@@ -1,40 +1,40 @@
-// Web addresses inside plain text. Only http and https become links, and what a link shows is the address itself.
+// Web addresses in plain text. Only printable ASCII belongs to one, so what a link shows is where it leads.
 
-export interface TextPart {
+export interface TextPiece {
   text: string;
-  /** Where it leads; absent for words. */
-  href?: string;
+  /** Where a click leads; null for text that is no address. */
+  href: string | null;
 }
 
-const ADDRESS = /\bhttps?:\/\/[^\s<>"'`|\\^{}\u0000-\u001f\u007f-\u009f]{1,2000}/gi;
-const CLOSING: Record<string, string> = { ")": "(", "]": "[" };
+const ADDRESS = /\bhttps?:\/\/[\x21-\x7e]{1,2000}/gi;
+/** Marks at the end belong to the sentence around the address. */
+const AFTER = /[.,;:!?'"`*_~>|\\]+$/;
+const HOST_ONLY = /^https?:\/\/[^/?#]*$/i;
+/** A name that goes on with letters of other scripts, or with hidden characters, is not the name it seems to be. */
+const CONTINUES = /^(?!\p{Script=Han})[\p{L}\p{Cf}]/u;
 
-/** The text in order, cut where an address begins and ends. */
-export function linkParts(text: string): TextPart[] {
-  const parts: TextPart[] = [];
-  let from = 0;
-  for (const match of text.matchAll(ADDRESS)) {
-    const address = withoutPunctuation(match[0]);
-    if (!URL.canParse(address)) continue;
-    if (match.index > from) parts.push({ text: text.slice(from, match.index) });
-    parts.push({ text: address, href: address });
-    from = match.index + address.length;
+export function textPieces(text: string): TextPiece[] {
+  const pieces: TextPiece[] = [];
+  let read = 0;
+  for (const found of text.matchAll(ADDRESS)) {
+    const href = addressOf(found[0]);
+    const next = text.slice(found.index + found[0].length, found.index + found[0].length + 2);
+    if (!URL.canParse(href) || (HOST_ONLY.test(found[0]) && CONTINUES.test(next))) continue;
+    if (found.index > read) pieces.push({ text: text.slice(read, found.index), href: null });
+    pieces.push({ text: href, href });
+    read = found.index + href.length;
   }
-  if (from < text.length || !parts.length) parts.push({ text: text.slice(from) });
-  return parts;
+  if (read < text.length) pieces.push({ text: text.slice(read), href: null });
+  return pieces;
 }
 
-/** A full stop or a bracket at the end belongs to the sentence, unless the bracket was opened inside the address. */
-function withoutPunctuation(address: string): string {
-  const extra: Record<string, number> = {};
-  for (const [closing, opening] of Object.entries(CLOSING))
-    extra[closing] = address.split(closing).length - address.split(opening).length;
-  let end = address.length;
-  for (; end > 0; end--) {
-    const last = address[end - 1] ?? "";
-    const tooMany = extra[last];
-    if (tooMany === undefined ? !".,;:!?*_…".includes(last) : tooMany <= 0) break;
-    if (tooMany !== undefined) extra[last] = tooMany - 1;
+/** An address ends before a quote or an angle bracket, and before a closing bracket that it did not open. */
+function addressOf(found: string): string {
+  let href = (/^[^"<>`]*/.exec(found)?.[0] ?? "").replace(AFTER, "");
+  for (const [open, close] of ["()", "[]", "{}"] as const) {
+    while (href.endsWith(close ?? "") && count(href, close) > count(href, open)) href = href.slice(0, -1).replace(AFTER, "");
   }
-  return address.slice(0, end);
+  return href;
 }
+
+const count = (text: string, character: string | undefined): number => text.split(character ?? "").length - 1;

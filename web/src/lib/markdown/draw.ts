@@ -18,14 +18,15 @@ export function linkNotes(prose: Element): void {
     mark.replaceChildren(button(name, `Footnote ${name}`, () => reveal(noteOf(prose, name))));
     if (note.querySelector("button")) continue;
     const back = button("↩", `Back to the mark of footnote ${name}`, () =>
-      reveal(prose.querySelector(`.note-mark.linked[data-note="${CSS.escape(name)}"] button`)),
+      reveal(prose.querySelector(`.note-mark.linked[data-note="${name}"] button`)),
     );
     note.append(" ", back);
   }
 }
 
+/** Names of footnotes hold letters, digits, dots and dashes only. */
 function noteOf(prose: Element, name: string): HTMLElement | null {
-  return prose.querySelector<HTMLElement>(`.note[data-note="${CSS.escape(name)}"]`);
+  return prose.querySelector<HTMLElement>(`.note[data-note="${name}"]`);
 }
 
 function reveal(element: HTMLElement | null): void {

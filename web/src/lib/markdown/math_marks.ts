@@ -10,11 +10,11 @@ export interface Math {
 /** Longer formulas are shown as they were written. */
 const MAX_FORMULA = 4_000;
 /** `$x$`: nothing blank inside the marks, no letter or digit right after them, no code between them. */
-const DOLLARS = /^\$(?![\s$])((?:\\[^\n]|[^$\\`\n]|\n(?!\s*\n))*?[^\s\\$`])\$(?![\p{L}\p{N}$_])/u;
+const DOLLARS = /^\$(?![\s$])((?:\\[^\n]|[^$\\`\n]|\n(?!\s*\n))*?(?:\\\S|[^\s\\$`]))\$(?![\p{L}\p{N}$_])/u;
 const BRACKETS = /^\\\((?!\s*\\\))((?:(?!\\\))[^\n]|\n(?!\s*\n))+)\\\)/;
 const DISPLAY = /^(?:\$\$((?:(?!\$\$)[^\n]|\n(?!\s*\n))+)\$\$|\\\[((?:(?!\\\])[^\n]|\n(?!\s*\n))+)\\\])/;
 /** `$5 a month or 60$`: an amount, then words. */
-const AMOUNT = /^\d[\d.,]*\s*(?:[kKmMbB]\b)?\s+(?!\\)\p{L}{2,}/u;
+const AMOUNT = /^\d[\d.,]*\s*(?:[kKmMbB]\b)?\s+(?!\\)(?:\p{L}{2,}|\p{L}\s+\p{L}{2,})/u;
 /** A dollar sign inside a word (`US$5`) or after a backslash begins nothing. */
 const START = /(?<![\p{L}\p{N}\\$])\$(?!\s)|\\[([]/u;
 

@@ -4,7 +4,7 @@
 import { Lexer, Marked, Parser, type RendererThis, type Token, type TokenizerThis, type Tokens } from "marked";
 import { blockMath, inlineMath, mathStart, type Math } from "./math_marks";
 import { escapeHtml, SAFE_IMAGE, SAFE_LINK } from "./safe";
-import { headerHtml, rowsHtml, tableLines, tableOf } from "./table";
+import { headerHtml, linesOf, rowsHtml, tableLines, tableOf } from "./table";
 
 /** Too short for any mark to take long. */
 const SHORT_TEXT = 24;
@@ -166,7 +166,7 @@ export function cellMarks(source: string): string {
 
 function tableToken(source: string): Token | undefined {
   if (!tableLines(source.split("\n", 2), 0)) return undefined;
-  const lines = source.split(/(?<=\n)/);
+  const lines = linesOf(source);
   const raw = lines.slice(0, tableLines(lines, 0)).join("");
   return raw ? { type: "grid", raw } : undefined;
 }

@@ -1,7 +1,7 @@
 // Cuts a text where a block surely begins, into parts that the parser can take: it needs quadratic time for many shapes
 // of text, so it never sees much at once. What cannot be cut is shown as it was written, and so are lines beyond the
 // limits below. Tables are parts of their own, however long.
-import { tableLines } from "./table";
+import { linesOf, tableLines } from "./table";
 
 /** A line this long is no prose; parsing its inline marks could freeze the page. */
 const MAX_LINE = 16_384;
@@ -44,7 +44,7 @@ export function partsOf(text: string): Part[] {
     if (!lines.length) nested = false;
   };
 
-  const all = text.split(/(?<=\n)/);
+  const all = linesOf(text);
   for (let at = 0; at < all.length; at += 1) {
     const line = all[at] ?? "";
     const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line)?.[1] ?? "";

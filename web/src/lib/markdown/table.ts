@@ -23,6 +23,18 @@ const OTHER_BLOCK =
 /** A cell without any of these is only text. */
 const MARKED = /[*_~[\]<`\\&@$]|:\/\/|www\./i;
 
+/** The lines of a text, each with its break. */
+export function linesOf(text: string): string[] {
+  const lines: string[] = [];
+  for (let start = 0; start < text.length; ) {
+    const end = text.indexOf("\n", start);
+    const next = end < 0 ? text.length : end + 1;
+    lines.push(text.slice(start, next));
+    start = next;
+  }
+  return lines;
+}
+
 /** How many of `lines`, from `at` on, are one table; 0 if none begins there. */
 export function tableLines(lines: readonly string[], at: number): number {
   const header = lines[at] ?? "";
