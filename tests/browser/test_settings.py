@@ -200,6 +200,17 @@ async def test_usage_is_drawn_listed_and_downloaded_with_unknown_prices_said(sit
         assert '"/home/ana/""notes"", old"' in lines[3]
 
 
+async def test_a_run_counts_in_the_usage_of_today(site: Site) -> None:
+    site.script("say: Hello.\nusage: input=1200 output=34")
+    async with site.window(await site.session()) as window:
+        await window.say("Hi")
+        await window.idle()
+        await opened(window, "usage")
+        await window.page.get_by_role("button", name="Folder").click()
+        row = window.test_id("usage-table").locator("tr").filter(has_text=str(site.folder))
+        await expect(row).to_contain_text("1.2k")
+
+
 async def test_how_the_page_looks_is_remembered_by_this_browser(site: Site) -> None:
     async with site.context() as context:
         async with site.window(context=context) as window:

@@ -62,15 +62,6 @@ def make_app(
     async def makai_websocket(request: web.Request) -> web.StreamResponse:
         return await serve_websocket(request, lambda channel: makai.serve(channel, caller_of(request)))
 
-    async def healthz(request: web.Request) -> web.Response:
-        return answer({"status": "ok"})
-
-    async def readyz(request: web.Request) -> web.Response:
-        return answer({"status": "draining"}, 503) if makai.draining else answer({"status": "ready"})
-
-    async def metrics(request: web.Request) -> web.Response:
-        return web.Response(text=makai.metrics.render(), content_type="text/plain")
-
     async def models(request: web.Request) -> web.Response:
         try:
             wanted = msgspec.convert(dict(request.query), ModelsRequest, strict=False)
@@ -80,9 +71,7 @@ def make_app(
 
     app.router.add_get("/v1/makai", makai_websocket)
     app.router.add_post("/v1/makai", sse.handle)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics)
+    _add_health(app, makai)
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
     PullRoutes().add_to(app)
@@ -105,6 +94,21 @@ def make_app(
     app.on_shutdown.append(lambda _: sse.close())
     app.on_response_prepare.append(_keep_to_ourselves)
     return app
+
+
+def _add_health(app: web.Application, makai: MakaiServer) -> None:
+    async def healthz(request: web.Request) -> web.Response:
+        return answer({"status": "ok"})
+
+    async def readyz(request: web.Request) -> web.Response:
+        return answer({"status": "draining"}, 503) if makai.draining else answer({"status": "ready"})
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(text=makai.metrics.render(), content_type="text/plain")
+
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
 
 
 @web.middleware

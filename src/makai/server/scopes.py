@@ -22,13 +22,13 @@ from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.makai import agent_payloads as agent
 from makai.protocols.makai import auth
 from makai.protocols.makai import commands as makai
+from makai.server.route_scopes import PAGE_FILE_ROUTES, SETTINGS_ROUTES
 from makai.server.session_source import default_settings
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.service import Follower, Sessions, ToolRegistration
 from makai.sessions.state import SessionState
-from makai.transports.guard import PAGE_FILES
 
 if TYPE_CHECKING:
     from makai.server.session_source import SettingsOf
@@ -111,7 +111,7 @@ MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
 }
 ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/"): None,
-    **{("GET", f"/{name}"): None for name in PAGE_FILES},
+    **PAGE_FILE_ROUTES,
     ("GET", "/assets/{name}"): None,
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
@@ -147,23 +147,10 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/sessions/{id}/restore"): "observe",
     ("GET", "/api/sessions/{id}/diff"): "observe",
     ("GET", "/api/sessions/{id}/transcript"): "observe",
-    ("GET", "/api/settings"): "approve",
-    ("PATCH", "/api/settings"): "admin",
-    ("GET", "/api/grants"): "approve",
-    ("POST", "/api/grants/revoke"): "approve",
-    ("GET", "/api/trust"): "approve",
-    ("GET", "/api/trust/folder"): "admin",
-    ("POST", "/api/trust"): "admin",
-    ("GET", "/api/tokens"): "admin",
-    ("POST", "/api/tokens"): "admin",
-    ("DELETE", "/api/tokens/{token_id}"): "admin",
-    ("GET", "/api/mcp"): "approve",
-    ("POST", "/api/mcp"): "admin",
-    ("POST", "/api/mcp/remove"): "admin",
-    ("POST", "/api/mcp/test"): "admin",
     ("GET", "/api/sessions/{id}/files"): "prompt",
     ("GET", "/api/sessions/{id}/commands"): "prompt",
     ("POST", "/api/sessions/{id}/compose"): "prompt",
+    **SETTINGS_ROUTES,
     ("GET", "/api/auth/providers"): "prompt",
     ("POST", "/api/auth/login"): "admin",
     ("GET", "/api/auth/flows/{flow_id}/events"): "admin",

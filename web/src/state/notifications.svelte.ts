@@ -1,6 +1,7 @@
 // Calls the user back while no tab of the page is in sight. Of several tabs one, the holder of a lock, looks at the
 // sessions and notifies; every tab tells it whether it is in sight, so that nothing is said to a person who looks.
 import { api } from "../lib/api";
+import { newId } from "../lib/ids";
 import { noticesOf, type Look, type Notice, type NoticeKind } from "../lib/notices";
 import { app } from "./app.svelte";
 
@@ -20,7 +21,7 @@ class Notifications {
   kinds: ReadonlySet<NoticeKind> = $state.raw(stored());
   permission: NotificationPermission | "unsupported" = $state("Notification" in globalThis ? Notification.permission : "unsupported");
 
-  private readonly tab = crypto.randomUUID();
+  private readonly tab = newId();
   private readonly channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("makai") : null;
   private readonly visible = new Map<string, boolean>();
   private last: Look | null = null;
