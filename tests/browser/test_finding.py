@@ -207,7 +207,7 @@ async def test_a_hit_opens_the_conversation_at_its_place_and_back_leads_back(bro
         await expect(match).to_contain_text("You question 77")
         await expect(match.locator("mark").first).to_have_text(re.compile("question"))
         await window.page.keyboard.press("Enter")
-        asked = window.page.get_by_text("question 77", exact=True)
+        asked = window.test_id("transcript").get_by_text("question 77", exact=True)
         await expect(asked).to_be_in_viewport()
         place = window.page.locator("[data-item]:focus")
         await expect(place).to_contain_text("question 77")
