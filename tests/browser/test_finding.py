@@ -138,7 +138,7 @@ async def test_a_session_that_is_not_open_has_its_actions_by_mouse_and_by_keyboa
         await window.page.keyboard.press("Shift+F10")
         await window.page.get_by_role("menuitem", name="Archive", exact=True).press("Enter")
         await expect(row(window, "s1")).to_have_count(0)
-        await expect(row(window, "s2")).to_be_focused()
+        await expect(row(window, "s0")).to_be_focused()
         await window.test_id("toast-action").click()
         await expect(row(window, "s1")).to_be_visible()
         await row(window, "s1").click(button="right")
