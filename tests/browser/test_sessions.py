@@ -50,8 +50,9 @@ async def test_a_renamed_session_is_found_by_its_name_in_every_window(site: Site
         await window.page.keyboard.type("nothing like it")
         await expect(window.page.get_by_text("Nothing found.")).to_be_visible()
         await window.test_id("session-search").fill("walnuts")
-        await expect(window.test_id("session-row")).to_have_count(1)
-        await row.click()
+        await expect(window.test_id("hit")).to_have_count(1)
+        await expect(window.test_id("hit").locator("mark")).to_have_text("Walnuts")
+        await window.test_id("hit").click()
         await window.connected()
         await expect(window.answers).to_contain_text("An answer worth keeping.")
 

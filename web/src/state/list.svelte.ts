@@ -232,11 +232,11 @@ class SessionListState {
     const done = await this.each(ids, (id) => search.archive(id, archived));
     if (!done.length) return;
     (archived ? app.sessions : this.archived).drop(new Set(done));
+    this.changeHits(done, { archived });
     this.stopSelecting();
     await Promise.all([app.poll(), this.pollArchive()]);
-    const what = done.length === 1 ? "The session" : many(done.length);
-    const text = archived ? `${what} ${done.length === 1 ? "was" : "were"} archived.` : `${what} ${done.length === 1 ? "is" : "are"} back in the list.`;
-    toast("info", text, { label: "Undo", act: () => void this.archive(done, !archived) });
+    const [what, was, is] = done.length === 1 ? ["The session", "was", "is"] : [many(done.length), "were", "are"];
+    toast("info", archived ? `${what} ${was} archived.` : `${what} ${is} back in the list.`, { label: "Undo", act: () => void this.archive(done, !archived) });
   }
 
   async remove(ids: readonly string[]): Promise<void> {
@@ -254,10 +254,16 @@ class SessionListState {
   async rename(id: string, title: string): Promise<void> {
     try {
       await search.rename(id, title);
+      this.changeHits([id], { title });
       await Promise.all([app.poll(), this.pollArchive()]);
     } catch (error) {
       app.report(error);
     }
+  }
+
+  /** What the search found is not asked for again when one of its sessions changes. */
+  private changeHits(ids: readonly string[], change: Partial<SearchHit>): void {
+    this.hits = this.hits?.map((hit) => (ids.includes(hit.session_id) ? { ...hit, ...change } : hit)) ?? null;
   }
 
   /** Does something with each, a few at a time. Returns those that it worked for; says why others failed, once. */

@@ -26,11 +26,14 @@ export interface SearchAnswer {
   complete: boolean;
 }
 
+/** How many sessions a search gives at most. */
+export const MAX_HITS = 20;
+
 export type ArchivedFilter = "without" | "only" | "with";
 
 export const search = {
-  find: (q: string, archived: ArchivedFilter, limit = 20) =>
-    ask<SearchAnswer>("GET", `/api/search?q=${addressPart(q)}&limit=${limit}&archived=${archived}`),
+  find: (q: string, archived: ArchivedFilter) =>
+    ask<SearchAnswer>("GET", `/api/search?q=${addressPart(q)}&limit=${MAX_HITS}&archived=${archived}`),
   archive: (sessionId: string, archived: boolean) =>
     ask<void>("POST", `/api/sessions/${addressPart(sessionId)}/archive`, { archived }),
   rename: (sessionId: string, title: string) =>
