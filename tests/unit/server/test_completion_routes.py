@@ -59,7 +59,7 @@ async def test_commands_of_files_are_listed_and_become_their_message(tmp_path: P
         greet = {"name": "greet", "description": "Greet $1.", "argument": "NAME"}
         assert await site.ask("GET", f"/api/sessions/{session_id}/commands") == (200, {"commands": [greet]})
         assert await site.ask("GET", f"/api/commands?folder={project}") == (200, {"commands": [greet]})
-        plain = {"files": [], "images": [], "notices": []}
+        plain: dict[str, Any] = {"files": [], "images": [], "notices": []}
         assert await composed(site, session_id, "/greet Ann") == (200, {"text": "Greet Ann."} | plain)
         assert await composed(site, session_id, "/review tests") == (200, {"text": f"{REVIEW}\n\ntests"} | plain)
         assert await composed(site, session_id, "/etc/hosts is odd") == (200, {"text": "/etc/hosts is odd"} | plain)
