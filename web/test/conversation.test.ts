@@ -102,4 +102,3 @@ test("file changes since a message are known, also from an older page", () => {
   const view = fold(emptyView("s"), [snapshot([user(4)])]);
   expect([view.lastChangeId, prepend(view, [user(1), changed], null).lastChangeId]).toEqual([0, 3]);
 });
-});

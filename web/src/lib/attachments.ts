@@ -55,11 +55,20 @@ async function readText(file: File): Promise<{ text: string } | string> {
   if (file.type.startsWith("image/")) return `${file.name}: only PNG, JPEG, GIF and WebP pictures`;
   if (file.size > MAX_FILE_BYTES) return tooLarge(file.name);
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await bytesOf(file));
     return text.includes("\0") ? binary(file.name) : { text };
   } catch {
     return binary(file.name);
   }
+}
+
+function bytesOf(file: File): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(new Uint8Array(reader.result as ArrayBuffer));
+    reader.onerror = () => reject(reader.error ?? new Error("The file cannot be read."));
+    reader.readAsArrayBuffer(file);
+  });
 }
 
 const tooLarge = (name: string): string => `${name}: larger than 256 KB. Put it into the folder and name it with @, so that the agent can read it.`;

@@ -12,6 +12,8 @@ export const KEY_GROUPS: readonly KeyGroup[] = [
       [["Enter"], "send; during a run: queue"],
       [["Ctrl", "Enter"], "steer: the agent reads it between two steps"],
       [["Shift", "Enter"], "new line"],
+      [["/"], "commands, at the beginning"],
+      [["@"], "attach a file of the folder"],
       [["Up"], "earlier messages, in an empty field"],
       [["Esc"], "stop the run"],
     ],

@@ -6,7 +6,7 @@ import { decodedPart } from "../lib/carried";
 import type { Draft } from "../lib/attachments";
 import { saveDraft } from "../lib/outbox";
 import { SessionPages } from "./pages.svelte";
-import { sendDraft } from "./sending";
+import { composed } from "./sending";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
@@ -122,10 +122,11 @@ class App {
     try {
       const { session_id } = await api.create(wanted);
       if (wanted.demo) saveDraft(localStorage, session_id, DEMO_WORDS);
+      const message = first ? await this.firstMessage(session_id, first) : null;
       this.open(session_id);
       // The address changes asynchronously; the message must not wait for that.
       this.show(session_id);
-      if (first && this.session) await this.sendFirst(this.session, first);
+      if (message) this.session?.send(message.text, message.images, "queue", message.files);
       void this.poll();
       return true;
     } catch (error) {
@@ -134,13 +135,14 @@ class App {
     }
   }
 
-  /** What the server cannot compose stays in the field of the new session. */
-  private async sendFirst(session: Session, first: Draft): Promise<void> {
+  /** The first message; one that the server cannot compose stays in the field of the new session. */
+  private async firstMessage(sessionId: string, first: Draft): Promise<Draft | null> {
     try {
-      await sendDraft(session, first, "queue");
+      return await composed(sessionId, first);
     } catch (error) {
-      saveDraft(localStorage, session.id, first.text);
+      saveDraft(localStorage, sessionId, first.text);
       this.report(error);
+      return null;
     }
   }
 
@@ -148,10 +150,10 @@ class App {
   async fork(id: string, point: BranchPoint = {}, first?: Draft, isComposed = false): Promise<boolean> {
     try {
       const { session_id } = await api.fork(id, point);
+      const message = first && !isComposed ? await this.firstMessage(session_id, first) : first;
       this.open(session_id);
       this.show(session_id);
-      if (first && isComposed) this.session?.send(first.text, first.images, "queue", first.files);
-      else if (first && this.session) await this.sendFirst(this.session, first);
+      if (message) this.session?.send(message.text, message.images, "queue", message.files);
       void this.poll();
       return true;
     } catch (error) {

@@ -30,6 +30,7 @@ export class Completion {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private loadedAt = -Infinity;
   private loadedFor = "";
+  private loading: Promise<void> = Promise.resolve();
 
   constructor(private readonly place: () => Place) {}
 
@@ -60,18 +61,22 @@ export class Completion {
     this.at = (this.at + by + this.choices.length) % this.choices.length;
   }
 
-  /** The commands that can be given here. */
-  async load(): Promise<void> {
+  /** Loads the commands that can be given here; also waits for a request that is under way. */
+  private load(): Promise<void> {
     const place = this.place();
-    const isHome = "folder" in place;
-    const key = isHome ? `f ${place.folder}` : `s ${place.sessionId}`;
-    if (key !== this.loadedFor) this.commands = offered(isHome, []);
-    else if (performance.now() - this.loadedAt < FRESH_MS) return;
+    const key = "folder" in place ? `f ${place.folder}` : `s ${place.sessionId}`;
+    if (key === this.loadedFor && performance.now() - this.loadedAt < FRESH_MS) return this.loading;
+    if (key !== this.loadedFor) this.commands = offered("folder" in place, []);
     this.loadedFor = key;
     this.loadedAt = performance.now();
+    this.loading = this.loadFor(place, key);
+    return this.loading;
+  }
+
+  private async loadFor(place: Place, key: string): Promise<void> {
     try {
       const { commands } = await completion.commands(place);
-      if (this.loadedFor === key) this.commands = offered(isHome, commands);
+      if (this.loadedFor === key) this.commands = offered("folder" in place, commands);
     } catch {
       this.loadedAt = -Infinity; // the page's own commands are there
     }

@@ -11,18 +11,25 @@ import { toast } from "./toasts.svelte";
 
 const underWay = new WeakMap<Session, Promise<unknown>>();
 
+const isPlain = (draft: Draft): boolean => !namesFiles(draft.text) && parseCommand(draft.text) === null;
+
+/** The message that the text stands for, with the files that it names. Raises an ApiError when there is none. */
+export async function composed(sessionId: string, draft: Draft): Promise<Draft> {
+  if (isPlain(draft)) return draft;
+  const { text, images, files, notices } = await completion.compose(sessionId, draft.text);
+  for (const notice of notices) toast("info", notice);
+  return { text, images: [...draft.images, ...images].slice(0, MAX_IMAGES), files: [...draft.files, ...files] };
+}
+
 /** Raises an ApiError when the server cannot compose the message; then nothing was sent. */
 export async function sendDraft(session: Session, draft: Draft, delivery: Delivery): Promise<void> {
   const before = underWay.get(session);
-  const isPlain = !namesFiles(draft.text) && parseCommand(draft.text) === null;
-  if (isPlain && !before) return session.send(draft.text, draft.images, delivery, draft.files);
-  const composing = isPlain ? null : completion.compose(session.id, draft.text);
+  if (isPlain(draft) && !before) return session.send(draft.text, draft.images, delivery, draft.files);
+  const composing = composed(session.id, draft);
   const turn = Promise.allSettled([before, composing]);
   underWay.set(session, turn);
   await turn;
   if (underWay.get(session) === turn) underWay.delete(session);
-  const composed = await composing;
-  for (const notice of composed?.notices ?? []) toast("info", notice);
-  const images = [...draft.images, ...(composed?.images ?? [])].slice(0, MAX_IMAGES);
-  session.send(composed?.text ?? draft.text, images, delivery, [...draft.files, ...(composed?.files ?? [])]);
+  const { text, images, files } = await composing;
+  session.send(text, images, delivery, files);
 }
