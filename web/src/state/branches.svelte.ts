@@ -1,6 +1,6 @@
 // Branches of a conversation: an edited message, another answer, another way on. The log is never changed, so each of
 // them is a session of its own that ends before the message in question, and the original stays as it is.
-import type { TextItem } from "../lib/store/items";
+import type { TextItem, UserItem } from "../lib/store/items";
 import { messagesAround } from "../lib/store/transcript";
 import { app } from "./app.svelte";
 import type { Session } from "./session.svelte";
@@ -33,6 +33,11 @@ export async function regenerate(session: Session, answer: TextItem, modelRef?: 
     ({ before } = messagesAround(session.view.chunks, answer.key));
   }
   if (!before) return toast("error", "The message of this answer was not found. Load older messages and try again.");
-  const point = { before: before.eventId, ...(modelRef === undefined ? {} : { model_ref: modelRef }) };
-  await app.fork(session.id, point, { text: before.text, images: before.images });
+  await askAgain(session, before, modelRef);
+}
+
+/** The same message in a branch that ends before it. */
+export async function askAgain(session: Session, message: UserItem, modelRef?: string): Promise<void> {
+  const point = { before: message.eventId, ...(modelRef === undefined ? {} : { model_ref: modelRef }) };
+  await app.fork(session.id, point, { text: message.text, images: message.images });
 }
