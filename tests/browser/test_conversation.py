@@ -161,6 +161,19 @@ async def test_a_failed_run_is_retried_without_a_second_message(site: Site) -> N
         await expect(window.test_id("remedies")).to_have_count(0)
 
 
+async def test_a_failed_run_is_given_to_another_model(site: Site) -> None:
+    site.script("fail: overloaded Come back later.")
+    async with site.window(await site.session()) as window:
+        await window.say("Say this back")
+        await window.test_id("remedy-model").click(timeout=60_000)
+        await window.test_id("model-search").fill("scripted echo")
+        await window.test_id("model-search").press("Enter")
+        await expect(window.answers).to_contain_text("Say this back")
+        await window.idle()
+        await expect(window.test_id("user-message")).to_have_count(1)
+        await expect(window.test_id("notice")).to_have_count(1)
+
+
 async def test_a_stopped_run_is_continued(site: Site) -> None:
     site.script("pace: 20ms\nrepeat: 100000 On and on.")
     async with site.window(await site.session()) as window:
