@@ -129,6 +129,20 @@ async def test_an_answer_is_regenerated_and_branched_from(site: Site) -> None:
         await expect(window.answers).to_have_count(1)
 
 
+async def test_file_changes_are_undone_from_the_message_before_them(site: Site) -> None:
+    site.script('tool: write {"path": "changed.txt", "content": "x"}\n---\nsay: Done.')
+    async with site.window(await site.session("accept_edits")) as window:
+        await window.say("Change it")
+        await window.idle()
+        await window.say("Thanks")
+        await window.idle()
+        await expect(message(window, "Thanks").get_by_label("Undo file changes to here")).to_have_count(0)
+        await act(message(window, "Change it"), "Undo file changes to here")
+        await expect(window.test_id("restore-dialog")).to_contain_text("changed.txt")
+        await window.page.keyboard.press("Escape")
+        await expect(message(window, "Change it").get_by_test_id("undo-to-here")).to_be_focused()
+
+
 async def test_a_failed_run_is_retried_without_a_second_message(site: Site) -> None:
     site.script("say: I begin\nfail: invalid_request The model does not want this. See https://example.com/why.")
     async with site.window(await site.session()) as window:
@@ -145,6 +159,19 @@ async def test_a_failed_run_is_retried_without_a_second_message(site: Site) -> N
         await window.idle()
         await expect(window.test_id("user-message")).to_have_count(1)
         await expect(window.test_id("remedies")).to_have_count(0)
+
+
+async def test_a_failed_run_is_given_to_another_model(site: Site) -> None:
+    site.script("fail: overloaded Come back later.")
+    async with site.window(await site.session()) as window:
+        await window.say("Say this back")
+        await window.test_id("remedy-model").click(timeout=60_000)
+        await window.test_id("model-search").fill("scripted echo")
+        await window.test_id("model-search").press("Enter")
+        await expect(window.answers).to_contain_text("Say this back")
+        await window.idle()
+        await expect(window.test_id("user-message")).to_have_count(1)
+        await expect(window.test_id("notice")).to_have_count(1)
 
 
 async def test_a_stopped_run_is_continued(site: Site) -> None:

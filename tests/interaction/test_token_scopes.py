@@ -110,6 +110,7 @@ MINICODEX: dict[str, JSON] = {
     "undo": {},
     "redo": {},
     "withdraw": {"input_id": "none"},
+    "retry": {"run_id": "none"},
     "send": {"text": "Hi", "delivery": "queue"},
     "approve": {"call_id": "none"},
     "deny": {"call_id": "none"},

@@ -179,8 +179,7 @@ class RunStarted(Fact, frozen=True, tag="run_started"):
     """Of a run that answers the conversation as it is; that of any other run is in its `user_message`."""
     client_msg_id: str | None = None
     retried_run_id: str = ""
-    """Of a run in which the model is asked again: the run that failed. Words that broke off there are not part of the
-    conversation, unless a tool ran with them."""
+    """The failed run that this one asks again: words that broke off there are not part of the conversation."""
     without_turns: bool = False
     """The agent of the run reports no turns (`HarnessCapabilities.has_turns`)."""
 

@@ -21,6 +21,7 @@ from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
 from makai.sessions.commands import Create
 from makai.sessions.conversation import with_broken_turns
+from makai.sessions.engine import MAX_TITLE_LENGTH
 from makai.sessions.log.base import EventLog, Pending
 from makai.sessions.log.encoding import joined
 from makai.sessions.requests import ForkSession
@@ -69,7 +70,8 @@ def fork_of(origin: SessionState, wanted: ForkSession, now: int) -> Create:
     if not 0 < at <= origin.last_event_id:
         raise SessionRefused("BAD_ARGUMENT", f"The session has events 1 to {origin.last_event_id}, not {at}.")
     settings = {name: getattr(origin, name) for name in ("model_ref", "mode", "cwd", "roots", "terms")}
-    settings["title"] = f"{origin.title.removesuffix(_COPY_MARK)}{_COPY_MARK}" if origin.title else ""
+    name = origin.title.removesuffix(_COPY_MARK)[: MAX_TITLE_LENGTH - len(_COPY_MARK)]
+    settings["title"] = f"{name}{_COPY_MARK}" if name else ""
     settings |= {name: value for name in settings if (value := getattr(wanted, name)) is not None}
     return Create(now=now, harness=origin.harness, forked_from=wanted.origin, forked_at=at, **settings)
 

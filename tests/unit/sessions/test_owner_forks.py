@@ -174,9 +174,10 @@ async def test_a_conversation_that_the_agent_keeps_itself_is_not_branched(tmp_pa
             await sessions.dispatch(ForkSession(origin=origin))
 
 
-async def test_the_fork_of_a_fork_is_named_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("title", "named"), [("Plan it", "Plan it (fork)"), ("x" * 500, f"{'x' * 493} (fork)")])
+async def test_the_fork_of_a_fork_is_named_once_and_within_the_limit(tmp_path: Path, title: str, named: str) -> None:
     async with owned_sessions(tmp_path, "say: Hello.", MemoryLog()) as sessions:
-        session_id = await sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL, title="Plan it"))
+        session_id = await sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL, title=title))
         for _ in range(2):
             session_id = await sessions.dispatch(ForkSession(origin=session_id))
-        assert (await sessions.dispatch(GetState(session_id))).title == "Plan it (fork)"
+        assert (await sessions.dispatch(GetState(session_id))).title == named

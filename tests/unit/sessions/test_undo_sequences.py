@@ -66,9 +66,8 @@ class Trial:
         """Restore what a preview showed; why not, when it was refused. Files that it does not name stay as they are."""
         before = tree(self.folder)
         try:
-            plan = await self.desk.sessions.dispatch(
-                PreviewRestore(self.desk.session_id, direction, count, paths=paths)
-            )  # type: ignore[arg-type]
+            wanted = PreviewRestore(self.desk.session_id, direction, count, paths=paths)
+            plan = await self.desk.sessions.dispatch(wanted)
         except SessionRefused as refusal:
             assert tree(self.folder) == before
             return refusal.message

@@ -1,7 +1,7 @@
 // Branches of a conversation: an edited message, another answer, another way on. The log is never changed, so each of
 // them is a session of its own that ends before the message in question, and the original stays as it is.
 import { withoutFiles } from "../lib/attachments";
-import type { TextItem } from "../lib/store/items";
+import type { TextItem, UserItem } from "../lib/store/items";
 import { messagesAround } from "../lib/store/transcript";
 import { app } from "./app.svelte";
 import type { Session } from "./session.svelte";
@@ -35,7 +35,12 @@ export async function regenerate(session: Session, answer: TextItem, modelRef?: 
     ({ before } = messagesAround(session.view.chunks, answer.key));
   }
   if (!before) return toast("error", "The message of this answer was not found. Load older messages and try again.");
-  const point = { before: before.eventId, ...(modelRef === undefined ? {} : { model_ref: modelRef }) };
-  const { words, files } = withoutFiles(before.text);
-  await app.fork(session.id, point, { text: words, images: before.images, files }, true);
+  await askAgain(session, before, modelRef);
+}
+
+/** The same message in a branch that ends before it. */
+export async function askAgain(session: Session, message: UserItem, modelRef?: string): Promise<void> {
+  const point = { before: message.eventId, ...(modelRef === undefined ? {} : { model_ref: modelRef }) };
+  const { words, files } = withoutFiles(message.text);
+  await app.fork(session.id, point, { text: words, images: message.images, files }, true);
 }

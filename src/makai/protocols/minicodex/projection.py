@@ -67,10 +67,8 @@ def _aborted(event: log.RunAborted, logged: log.Logged, state: SessionState) -> 
 
 def _failed(event: log.RunFailed, logged: log.Logged, state: SessionState) -> Frame:
     given = {"hint": event.hint, "provider_id": event.provider_id, "retry_after_ms": event.retry_after_ms}
-    details = {name: value for name, value in given.items() if value is not None}
-    return frames.ErrorFrame(
-        code=event.code.upper(), message=event.message, details=details or UNSET, **_common(logged)
-    )
+    details = {name: value for name, value in given.items() if value is not None} or UNSET
+    return frames.ErrorFrame(code=event.code.upper(), message=event.message, details=details, **_common(logged))
 
 
 def _run_finished(event: log.RunFinished, logged: log.Logged, state: SessionState) -> Frame:
