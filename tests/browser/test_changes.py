@@ -161,6 +161,21 @@ async def test_the_list_grows_while_the_agent_works_and_undo_waits_for_the_end(s
         await expect(window.test_id("undo-file").last).to_be_enabled()
 
 
+async def test_a_question_that_comes_while_the_list_is_open_is_announced_there(site: Site) -> None:
+    site.script(f"{write('asked-1.txt', 'x')}---\n{write('asked-2.txt', 'y')}---\nsay: Done.\n")
+    async with site.window(await site.session()) as window:
+        await window.say("Go")
+        await window.decide("y")
+        await expect(window.approval.get_by_test_id("diff")).to_contain_text("asked-2.txt")
+        await window.press("f")
+        await window.read_approval()
+        await window.page.keyboard.press("y")
+        await window.test_id("sheet-approval").click()
+        await expect(window.test_id("changes")).to_have_count(0)
+        await expect(window.approval).to_be_visible()
+        assert not (site.folder / "asked-2.txt").exists()
+
+
 async def test_a_diff_of_10_000_lines_opens_at_once(site: Site, record_measure: RecordMeasure) -> None:
     lines = [f"value_{number} = {number}" for number in range(10_000)]
     (site.folder / "long.py").write_text("\n".join(lines) + "\n")
