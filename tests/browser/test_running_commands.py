@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 import pytest
 from playwright.async_api import expect
 from support.browser import PHONE, Site, Theme
+from support.machine import RecordMeasure, slack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SLACK = 6
+"""How much longer a busy machine may take."""
 
 WAITS = "while [ ! -e {gate} ]; do sleep 0.05; done"
 
@@ -39,7 +40,6 @@ async def test_a_running_command_is_followed_large_until_its_exit_code(
         await expect(pane.get_by_test_id("command-state")).to_have_text("Running")
         await expect(pane).to_contain_text(str(site.folder))
         await expect(terminal.locator(".fg-2").last).to_be_in_viewport()
-        await window.page.screenshot(path=f"/tmp/shot-terminal-{theme}-{size[0]}.png")
         assert await window.axe() == []
         await terminal.press("Home")
         await expect(pane.get_by_test_id("terminal-end")).to_be_visible()
@@ -71,9 +71,7 @@ async def test_stop_in_the_large_view_ends_the_command_and_what_it_printed_stays
         await expect(pane.get_by_test_id("terminal")).to_contain_text("begun")
 
 
-async def test_100_000_lines_of_output_do_not_slow_the_page(
-    site: Site, record_measure: Callable[[str, str, Any], None]
-) -> None:
+async def test_100_000_lines_of_output_do_not_slow_the_page(site: Site, record_measure: RecordMeasure) -> None:
     gate = site.folder / "gate-long"
     gate.unlink(missing_ok=True)
     site.script(shell(f"seq 100000; {WAITS.format(gate=gate.name)}; echo end") + "---\nsay: Done.")
@@ -98,6 +96,6 @@ async def test_100_000_lines_of_output_do_not_slow_the_page(
         )
         gate.touch()
         await expect(window.test_id("command-state")).to_have_text("Exit code 0")
-    record_measure("slowest frame while scrolling 100,000 lines of output", "< 250 ms", f"{slowest:.0f} ms")
+    record_measure("slowest frame while 100,000 lines of output are scrolled", "< 250 ms", f"{slowest:.0f} ms")
     assert drawn < 5000
-    assert slowest < 1000
+    assert slowest < 250 * SLACK * slack()

@@ -32,6 +32,7 @@ _MAX_COMMAND_BYTES = 128_000
 """The kernel's limit for one argument is 128 KiB."""
 _MAX_TITLE = 100
 _PROGRESS_EVERY_S = 1.0
+_NEWEST_BYTES = 2_000
 _LAST_OUTPUT_S = 1.0
 
 
@@ -175,7 +176,8 @@ def _base(place: Place, opened: Confinement) -> bytes:
 
 
 class _Progress:
-    """Output for the people who watch: all of it while it is short, then only how much there is."""
+    """Output for the people who watch: all of it while it is short, then its newest lines, once in a second. The log
+    keeps what is reported, so this is bounded."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
@@ -190,7 +192,9 @@ class _Progress:
                 self._context.progress(text)
         elif (now := time.monotonic()) - self._told_at >= _PROGRESS_EVERY_S:
             self._told_at = now
-            self._context.progress(f"\n[{total:,} bytes of output so far]\n")
+            newest = chunk[-_NEWEST_BYTES:].decode("utf-8", "replace")
+            lines = newest.partition("\n")[2] if len(chunk) > _NEWEST_BYTES else newest
+            self._context.progress(f"\n[{total:,} bytes of output so far, the newest:]\n{lines}")
 
 
 async def _follow(command: RunningCommand, output: CappedOutput, progress: _Progress, timeout_s: float) -> _End:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -34,9 +35,11 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.commands import LocalCommands, child_environment
-from makai.tools.scratch import CappedOutput
+from makai.tools.scratch import KEPT_BYTES, CappedOutput
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
+
+NEWEST = re.compile(r"\n\[[0-9,]+ bytes of output so far, the newest:\]\n([0-9]+\n)*[0-9]*")
 
 
 async def run(folder: Path, command: str, **more: Any) -> ToolOutcome:
@@ -48,6 +51,18 @@ async def test_output_and_errors_come_in_order_with_the_exit_code(tmp_path: Path
         content=(Text(text="one\ntwo\nthree\n[exit code 3]"),), is_error=True, exit_code=3
     )
     assert await run(tmp_path, "true") == ToolOutcome(content=(Text(text="[no output]"),), exit_code=0)
+
+
+async def test_a_reader_of_long_output_sees_its_newest_lines_and_not_all_of_them(tmp_path: Path) -> None:
+    context = Silent()
+    await shell_tool(tmp_path).run({"command": "seq 200000"}, context)
+
+    whole = [text for text in context.heard if "so far" not in text]
+    newest = [text for text in context.heard if "so far" in text]
+    assert "".join(whole) == "".join(f"{number}\n" for number in range(1, 200_001))[: len("".join(whole))]
+    assert len("".join(whole)) < 2 * KEPT_BYTES
+    assert [text for text in newest if not NEWEST.fullmatch(text) or len(text) > 2_100] == []
+    assert newest
 
 
 async def test_a_command_killed_by_a_signal_has_the_code_shells_give(tmp_path: Path) -> None:
