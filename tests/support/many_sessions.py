@@ -42,7 +42,7 @@ class Author:
 
     def session(self, number: int, ts: int, exchanges: int = 10) -> list[Pending]:
         """Twenty messages, and a call of a tool in every second answer."""
-        created = ev.SessionCreated(model_ref=f"acme/{number % 5}", title=self.text(5), cwd=f"/work/{number % 40}")
+        created = ev.SessionCreated(model_ref=f"acme/{number % 5}", title=self.text(5), cwd=f"/projects/{number % 40}")
         pending = [Pending(ts, None, created)]
         for turn in range(1, exchanges + 1):
             facts: list[ev.SessionEvent] = [
