@@ -107,11 +107,16 @@ async def test_instructions_are_saved_and_a_change_elsewhere_is_not_overwritten(
         await expect(window.page.get_by_text("Saved. The next message")).to_be_visible()
         assert file.read_text(encoding="utf-8") == "Answer in Dutch."
 
-        file.write_text("From my editor.", encoding="utf-8")
         await window.test_id("instructions").fill("Answer in Danish.")
+        await opened(window, "keys")
+        file.write_text("From my editor.", encoding="utf-8")
+        await opened(window, "instructions")
+        await expect(window.test_id("instructions")).to_have_value("Answer in Danish.")
         await window.test_id("save-instructions").click()
         await expect(window.page.get_by_role("alert")).to_contain_text("changed since you opened it")
         assert file.read_text(encoding="utf-8") == "From my editor."
+        await window.page.get_by_role("button", name="Discard changes").click()
+        await expect(window.test_id("instructions")).to_have_value("From my editor.")
         file.unlink()
 
 
@@ -135,7 +140,7 @@ async def test_a_token_is_shown_once_opens_the_page_on_another_device_and_is_rev
         await window.test_id("token-done").click()
         await expect(window.test_id("new-token")).to_have_count(0)
         assert "mkt_" not in await window.page.content()
-        await window.page.locator("[data-name=phone]").get_by_test_id("revoke-token").click()
+        await window.page.locator("[data-name=phone]").get_by_test_id("revoke-token").dblclick()
         await expect(window.page.locator("[data-name=phone]")).to_have_count(0)
 
 
@@ -171,6 +176,8 @@ async def test_an_mcp_server_is_added_tested_and_removed(site: Site) -> None:
         await server.get_by_text("5 tools, log").click()
         await expect(server.get_by_role("group", name="Log of plain")).to_have_text("hello log")
         await window.screenshot("settings-mcp-tested")
+        await server.get_by_test_id("remove-server").click()
+        await expect(server.get_by_test_id("remove-server")).to_have_text("Yes, remove")
         await server.get_by_test_id("remove-server").click()
         await expect(server).to_have_count(0)
 

@@ -36,6 +36,10 @@ export function inWords(error: unknown): string {
   return `${(error as Error).message}${hint}`;
 }
 
+/** Instructions that are being written (null when nothing was changed), and the version of the text that was there when
+ * that began. They survive a look at another section. */
+export const instructions: { draft: string | null; version: string } = $state({ draft: null, version: "" });
+
 export type Density = "comfortable" | "compact";
 export type TextSize = "small" | "normal" | "large" | "larger";
 export type Motion = "system" | "reduced";
