@@ -161,7 +161,7 @@ def _kind(each: dict[str, Any]) -> str:
 
 
 def _routes() -> str:
-    from makai.server.scopes import ROUTES
+    from makai.server.route_scopes import ROUTES
     from tools.reference_routes import MEANINGS
 
     lead = (

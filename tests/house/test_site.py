@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from makai.server.scopes import ROUTES
+from makai.server.route_scopes import ROUTES
 from tools.reference import FOLDER, pages
 from tools.reference_routes import MEANINGS
 

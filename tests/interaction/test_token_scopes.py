@@ -28,6 +28,7 @@ from makai.protocols.makai.auth import AUTH_CLIENT_PAYLOADS
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS
 from makai.protocols.minicodex import commands as minicodex
 from makai.server import scopes
+from makai.server.route_scopes import ROUTES
 from makai.server.token_book import TokenBook
 from makai.sessions import requests as req
 from makai.transports.grpc import connect_grpc
@@ -77,7 +78,7 @@ async def test_every_route_refuses_exactly_the_scopes_below_its_own(tmp_path: Pa
     async with serving(tmp_path, "say: Hi.") as site:
         headers = {**bearer((await make_token(site.sessions, scope))[1]), "Content-Type": "application/json"}
         allowed: dict[tuple[str, str], bool] = {}
-        for method, path in scopes.ROUTES:
+        for method, path in ROUTES:
             if (method, path) in (("GET", "/v1/makai"), ("GET", "/ws"), ("POST", "/v1/makai")):
                 continue  # connections, below
             session_id = await site.session()
@@ -91,12 +92,12 @@ async def test_every_route_refuses_exactly_the_scopes_below_its_own(tmp_path: Pa
             allowed[method, path] = status != 403
             assert status not in (401, 405, 500), (method, path, said)
             if status == 403:
-                needed = scopes.ROUTES[method, path]
+                needed = ROUTES[method, path]
                 assert said["error"]["code"] == "forbidden"
                 assert said["error"]["message"].endswith(f"has the scope {scope}; {method} {path} needs {needed}.")
                 assert "makai tokens create --scope" in said["error"]["hint"]
 
-        assert allowed == {route: expected(scope, scopes.ROUTES[route]) for route in allowed}
+        assert allowed == {route: expected(scope, ROUTES[route]) for route in allowed}
 
 
 MINICODEX: dict[str, JSON] = {

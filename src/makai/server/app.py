@@ -24,7 +24,8 @@ from makai.server.mcp_routes import McpRoutes
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.pull_routes import PullRoutes
-from makai.server.scopes import ROUTES, check
+from makai.server.route_scopes import ROUTES
+from makai.server.scopes import check
 from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
 from makai.server.settings_routes import SettingsRoutes

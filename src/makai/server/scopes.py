@@ -22,7 +22,6 @@ from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.makai import agent_payloads as agent
 from makai.protocols.makai import auth
 from makai.protocols.makai import commands as makai
-from makai.server.route_scopes import PAGE_FILE_ROUTES, SETTINGS_ROUTES
 from makai.server.session_source import default_settings
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
@@ -109,57 +108,6 @@ MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
     agent.AgentDiff: "observe",
     agent.PermissionResponse: "approve",
 }
-ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
-    ("GET", "/"): None,
-    **PAGE_FILE_ROUTES,
-    ("GET", "/assets/{name}"): None,
-    ("GET", "/healthz"): None,
-    ("GET", "/readyz"): None,
-    ("GET", "/metrics"): "observe",
-    ("POST", "/api/cookie"): "observe",
-    ("GET", "/v1/makai"): "observe",
-    ("POST", "/v1/makai"): "observe",
-    ("GET", "/ws"): "observe",
-    ("GET", "/acp"): "observe",  # connects; what is then asked of sessions needs its own scope
-    ("POST", "/acp"): "observe",
-    ("DELETE", "/acp"): "observe",
-    ("GET", "/api/info"): "observe",
-    ("GET", "/api/models"): "observe",
-    ("GET", "/api/harnesses"): "observe",
-    ("GET", "/api/approvals"): "observe",
-    ("GET", "/api/folders"): "prompt",  # below approve only the folders that `allowed_folder` allows
-    ("POST", "/api/folders"): "approve",
-    ("GET", "/api/files"): "prompt",  # the same folders
-    ("GET", "/api/commands"): "prompt",  # the same folders
-    ("GET", "/api/models/pull"): "admin",
-    ("POST", "/api/models/pull"): "admin",
-    ("DELETE", "/api/models/pull"): "admin",
-    ("GET", "/api/search"): "observe",
-    ("GET", "/api/usage"): "observe",
-    ("GET", "/api/sessions"): "observe",
-    ("POST", "/api/sessions"): "prompt",
-    ("GET", "/api/sessions/{id}"): "observe",
-    ("DELETE", "/api/sessions/{id}"): "admin",
-    ("POST", "/api/sessions/{id}/fork"): "prompt",
-    ("POST", "/api/sessions/{id}/archive"): "prompt",
-    ("POST", "/api/sessions/{id}/title"): "prompt",
-    ("GET", "/api/sessions/{id}/export"): "observe",
-    ("GET", "/api/sessions/{id}/restore"): "observe",
-    ("GET", "/api/sessions/{id}/diff"): "observe",
-    ("GET", "/api/sessions/{id}/transcript"): "observe",
-    ("GET", "/api/sessions/{id}/files"): "prompt",
-    ("GET", "/api/sessions/{id}/commands"): "prompt",
-    ("POST", "/api/sessions/{id}/compose"): "prompt",
-    **SETTINGS_ROUTES,
-    ("GET", "/api/auth/providers"): "prompt",
-    ("POST", "/api/auth/login"): "admin",
-    ("GET", "/api/auth/flows/{flow_id}/events"): "admin",
-    ("POST", "/api/auth/flows/{flow_id}/answer"): "admin",
-    ("POST", "/api/auth/flows/{flow_id}/cancel"): "admin",
-    ("POST", "/api/auth/logout"): "admin",
-}
-"""HTTP routes; None for those that need no token. What a route then asks of the sessions is checked again."""
-
 OpenSessions: TypeAlias = Callable[[], Awaitable[Sessions]]
 _Widens: TypeAlias = Callable[[Any], bool]
 

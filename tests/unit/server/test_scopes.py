@@ -25,6 +25,7 @@ from makai.protocols.makai.commands import AskSession, Command
 from makai.protocols.minicodex import commands as minicodex
 from makai.server import scopes
 from makai.server.app import make_app
+from makai.server.route_scopes import ROUTES
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
 from makai.sessions.commands import UserCommand
@@ -75,7 +76,7 @@ async def test_every_route_has_a_scope_and_every_entry_a_route(tmp_path: Path) -
         routes = {(route.method, route.resource.canonical) for route in app.router.routes() if route.resource}
         await app.cleanup()
 
-    assert {route for route in routes if route[0] != "HEAD"} == set(scopes.ROUTES)
+    assert {route for route in routes if route[0] != "HEAD"} == set(ROUTES)
 
 
 PROMPTED = [req.CreateSession, req.ForkSession, SessionTerms, RunTerms] + [
