@@ -28,10 +28,11 @@ from makai.protocols.acp.slash_commands import (
     parsed_command,
 )
 from makai.server.acp_commands import SessionCommands
+from makai.server.allowed_folders import allowed_folder
 from makai.server.folder_routes import typed_path
 from makai.server.http_json import answer, answering, read_body
 from makai.server.readable_files import ReadableFiles
-from makai.server.scopes import ScopedSessions, allowed_folder, check_all_sessions
+from makai.server.scopes import ScopedSessions, check_all_sessions
 from makai.server.session_names import session_id_of
 from makai.sessions import requests as req
 from makai.sessions.service import Sessions

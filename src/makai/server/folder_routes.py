@@ -15,8 +15,9 @@ import msgspec
 from aiohttp import web
 
 from makai.core.errors import Forbidden, InvalidRequest
+from makai.server.allowed_folders import allowed_folder
 from makai.server.http_json import answer, answering, read_body
-from makai.server.scopes import allowed_folder, check_all_sessions
+from makai.server.scopes import check_all_sessions
 from makai.sessions.service import Sessions
 from makai.tools.permissions.git_repository import UnusualRepository, find_repository, read_text, repository_at
 from makai.transports.http_guard import caller_of

@@ -26,7 +26,7 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("GET", "/api/models"): "observe",
     ("GET", "/api/harnesses"): "observe",
     ("GET", "/api/approvals"): "observe",
-    ("GET", "/api/folders"): "prompt",  # below approve only the folders that `allowed_folder` allows
+    ("GET", "/api/folders"): "prompt",  # below approve only those of `allowed_folders`
     ("POST", "/api/folders"): "approve",
     ("GET", "/api/files"): "prompt",  # the same folders
     ("GET", "/api/commands"): "prompt",  # the same folders

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -22,6 +21,7 @@ from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.makai import agent_payloads as agent
 from makai.protocols.makai import auth
 from makai.protocols.makai import commands as makai
+from makai.server.allowed_folders import allowed_folder
 from makai.server.session_source import default_settings
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
@@ -220,21 +220,6 @@ def scoped(sessions: OpenSessions, caller: Caller, settings: SettingsOf = defaul
         return ScopedSessions(await sessions(), caller, settings)
 
     return get
-
-
-async def allowed_folder(sessions: Sessions, caller: Caller, folder: str) -> str:
-    """The folder free of links. `Forbidden` when the caller may not approve and the folder is neither below the one
-    where the server was started nor trusted by a person."""
-    resolved = await asyncio.to_thread(os.path.realpath, folder)
-    if caller.may("approve"):
-        return resolved
-    home = await asyncio.to_thread(os.path.realpath, os.getcwd())
-    if PurePath(resolved).is_relative_to(home) or await sessions.dispatch(req.IsTrusted(resolved)):
-        return resolved
-    raise Forbidden(
-        f"The token {caller.name!r} has the scope {caller.scope}, which does not open {resolved}.",
-        hint=f"Trust the folder (`makai sessions trust {resolved}`), or use a token of scope approve.",
-    )
 
 
 class ScopedSessions:

@@ -36,7 +36,7 @@ def readable(folder: Path, home: Path, *grants: tuple[str, bool]) -> ReadableFil
 
 
 def test_a_text_a_picture_and_a_folder_go_along_and_words_stay_words(folder: Path, home: Path) -> None:
-    found = readable(folder, home).mentioned("See @notes.txt, @dot.png and @. for @nobody.")
+    found = readable(folder, home).mentioned("See @notes.txt, @dot.png and @. for @ghost.")
     assert found == Mentioned(
         files=(
             Resource(uri=(folder / "notes.txt").as_uri(), text="notes"),
