@@ -66,6 +66,26 @@ async def test_an_archived_session_is_listed_on_demand_and_comes_back(makai: Cli
     assert (after.out, after.err) == ("", "No session of this folder is archived.\n")
 
 
+async def test_sessions_are_searched_and_their_usage_is_summed(makai: Cli, tmp_path: Path) -> None:
+    here = await begin(makai, "Where is the kettle?")
+    (tmp_path / "elsewhere").mkdir()
+    await begin(makai, "Boil the kettle", "--cwd", str(tmp_path / "elsewhere"))
+    text = await makai("sessions", "search", "the", "kett", "--here")
+    scripts = await makai("sessions", "search", "kettle", "--limit", "1", "--json")
+    nothing = await makai("sessions", "search", "coffee")
+    used = await makai("usage", "--days", "1", "--by", "folder")
+    rows = await makai("usage", "--json")
+
+    assert [line.split()[0] for line in text.out.splitlines()] == [here[:8], "title:", "you:", "agent:"]
+    assert f"Continue one with `makai -r {here[:8]}`." in text.err
+    assert (len(scripts.json()["hits"]), scripts.json()["complete"]) == (1, True)
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "Nothing was found for 'coffee'.\n")
+    assert used.out.startswith("FOLDER")
+    assert sum(line.split()[1] == "1" for line in used.out.splitlines()) == 2
+    assert used.out.splitlines()[-1].split()[:2] == ["all", "2"]
+    assert [row["runs"] for row in rows.json()["rows"]] == [1, 1]
+
+
 async def test_an_empty_home_says_how_to_begin(makai: Cli) -> None:
     text = await makai("sessions", "list")
     scripts = await makai("sessions", "list", "--json")

@@ -81,6 +81,8 @@ async def test_everything_can_be_asked_through_the_link_and_is_answered_the_same
             req.GetSession("unknown"),
             req.ListSessions(),
             req.ListSessions(SessionFilter(awaiting_approval=True)),
+            req.SearchSessions(query="one", wait_s=30),
+            req.GetUsage(wait_s=30),
             req.ListApprovals(),
             req.IsTrusted(str(home / "project")),
             req.ListTrusted(),

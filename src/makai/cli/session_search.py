@@ -98,7 +98,7 @@ def usage_lines(rows: Sequence[UsageRow], by: UsageKey, paint: Paint = plain) ->
         groups.setdefault(_group(row, by), []).append(row)
     if by != "day":
         groups = dict(sorted(groups.items(), key=lambda group: _weight(group[1]), reverse=True))
-    table = [(by.upper(), "RUNS", "INPUT", "CACHED", "OUTPUT", "COST")]
+    table: list[tuple[str, ...]] = [(by.upper(), "RUNS", "INPUT", "CACHED", "OUTPUT", "COST")]
     table += [(name, *_sums(some)) for name, some in groups.items()]
     table += [("all", *_sums(rows))] if len(groups) > 1 else []
     widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]

@@ -53,7 +53,7 @@ _WEIGHTS: Final = (4.0, 2.0, 1.5, 1.0)
 _HALF_DAYS: Final = 30.0
 """The age at which a session counts half as much as a new one."""
 _MS_PER_DAY: Final = 86_400_000
-_CHUNK: Final = 1_000
+_CHUNK: Final = 500
 """Matches that are looked at together."""
 _MAX_LOOKED_AT: Final = 20_000
 _MERGE_PAGES: Final = 500
@@ -80,7 +80,9 @@ CREATE TABLE entry (
 );
 CREATE INDEX entry_session ON entry (session_key);
 CREATE TABLE entry_text (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
-CREATE VIRTUAL TABLE words USING fts5 (title, body, content='', tokenize="unicode61 remove_diacritics 2");
+CREATE VIRTUAL TABLE words USING fts5 (
+    title, body, content='', prefix='2 3', tokenize="unicode61 remove_diacritics 2"
+);
 CREATE TABLE usage (
     session_key INTEGER NOT NULL,
     event_id    INTEGER NOT NULL,
@@ -420,7 +422,7 @@ def _places(
     for _ in range(_MAX_LOOKED_AT // _CHUNK):
         ids = [number for (number,) in connection.execute(match, (expression, below, _CHUNK))]
         yield from _allowed(connection, ids, scope)
-        if len(ids) < _CHUNK or len(found) >= 2 * scope.limit:
+        if len(ids) < _CHUNK or len(found) > scope.limit + scope.limit // 2:
             return
         below = ids[-1]
 
@@ -431,11 +433,11 @@ def _allowed(connection: sqlite3.Connection, ids: Sequence[int], scope: SearchSc
     return [_Place(*row) for row in connection.execute(_PLACES, wanted)]
 
 
-def _rank(places: Sequence[_Place], now_ms: int) -> tuple[float, int]:
+def _rank(places: Sequence[_Place], now_ms: int) -> tuple[float, int, str]:
     """What kind of text fits best, how many do, and how long ago the session was used."""
     quality = max(_WEIGHTS[place.kind] for place in places) + 0.2 * min(len(places), 5)
     age_days = max(now_ms - places[0].updated_ms, 0) / _MS_PER_DAY
-    return quality / (1 + age_days / _HALF_DAYS), places[0].updated_ms
+    return quality / (1 + age_days / _HALF_DAYS), places[0].updated_ms, places[0].session_id
 
 
 def _best(places: Sequence[_Place]) -> list[_Place]:

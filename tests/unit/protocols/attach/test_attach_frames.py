@@ -23,6 +23,7 @@ from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
+from makai.sessions.index import base as index
 from makai.sessions.log import base
 from makai.wire.ndjson import NDJSONDecoder
 
@@ -38,6 +39,7 @@ COMMANDS: list[cmd.UserCommand] = [
     cmd.SetMode(now=0, mode="plan"),
     cmd.SetModel(now=0, model_ref="a/b@c"),
     cmd.SetTitle(now=0, title="\u2028 \U0001f600"),
+    cmd.Archive(now=0, archived=False),
     cmd.SetTerms(now=0, terms=SessionTerms(builtin_tools=True)),
     cmd.Compact(now=0, input_id="i2"),
     cmd.Close(now=0),
@@ -61,6 +63,8 @@ REQUESTS: list[req.Request[Any]] = [
     req.GetState("s"),
     req.ListSessions(base.SessionFilter(limit=3, cwd="/a")),
     req.GetSession("s"),
+    req.SearchSessions(query="tea", limit=3, archived="only", cwd="/a"),
+    req.GetUsage(days=7, tz_minutes=-90),
     req.ListApprovals(),
     req.PreviewRestore("s", "redo", 2, to=7),
     req.GetSessionDiff("s"),
@@ -93,6 +97,25 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.GetState("s"), Trial().create().state),
     (req.ListSessions(), [SUMMARY]),
     (req.GetSession("s"), None),
+    (
+        req.SearchSessions(query="tea"),
+        index.SearchAnswer(
+            hits=(
+                index.SearchHit(
+                    session_id="s",
+                    title="T",
+                    cwd=None,
+                    harness="native",
+                    model_ref="m",
+                    updated_ms=3,
+                    archived=False,
+                    matches=(index.SearchMatch(event_id=2, kind="user", text="tea", marks=((0, 3),)),),
+                ),
+            ),
+            complete=True,
+        ),
+    ),
+    (req.GetUsage(), index.UsageAnswer(complete=False)),
     (req.ListPrompts("s"), [ServerPrompt(server="a", name="b", arguments=(ServerPromptArgument(name="c"),))]),
     (req.GetPrompt("s", "a", "b"), "the text"),
     (req.ListCommands("s"), [req.CommandSummary(name="fix", description="Fix it", argument_hint="NUMBER")]),
