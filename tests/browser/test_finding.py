@@ -13,8 +13,8 @@ from support.browser import PHONE, Site, Theme, Window, site_of
 from support.cli import Cli
 from support.long_session import write_long_session
 from support.machine import RecordMeasure, slack
-from support.many_sessions import SmallSession, write_sessions
 from support.profiles import FAULTS
+from support.small_sessions import SmallSession, write_sessions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

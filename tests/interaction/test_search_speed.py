@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from support.live_sessions import desk
 from support.machine import RecordMeasure, slack
-from support.months_of_work import COMMON, Author, write_sessions
+from support.many_sessions import COMMON, Author, write_sessions
 from support.profiles import FAULTS
 from support.serving import Site, serving
 
