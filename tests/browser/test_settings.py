@@ -189,9 +189,9 @@ async def test_usage_is_drawn_listed_and_downloaded_with_unknown_prices_said(sit
         await expect(window.test_id("usage-total")).to_contain_text("at least $1.67")
         table = window.test_id("usage-table").locator("tbody tr")
         assert [(await row.inner_text()).split() for row in await table.all()] == [
-            ["large", "4", "24k", "1.6k", "60k", "$1.65"],
-            ["small", "2", "12k", "800", "30k", "$0.02"],
-            ["The", "agent's", "own", "2", "12k", "800", "30k", "unknown"],
+            ["large", "$1.65", "4", "24k", "1.6k", "60k"],
+            ["small", "$0.02", "2", "12k", "800", "30k"],
+            ["The", "agent's", "own", "unknown", "2", "12k", "800", "30k"],
         ]
         heights = (
             "(rects) => rects.map((rect) => rect.getAttribute('height')).filter((height) => height !== '0').length"
