@@ -15,6 +15,7 @@ from support.live_sessions import Desk, owned_sessions
 from support.profiles import examples
 
 from makai.core.errors import SessionRefused
+from makai.core.session_events import RestoreDirection
 from makai.sessions.commands import RestoreFiles
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.requests import CreateSession, GetSessionDiff, PreviewRestore
@@ -62,7 +63,7 @@ class Trial:
     def __init__(self, desk: Desk, worker: FileWorker, folder: Path) -> None:
         self.desk, self.worker, self.folder = desk, worker, folder
 
-    async def restore(self, direction: str, count: int = 1, paths: tuple[str, ...] = ()) -> str:
+    async def restore(self, direction: RestoreDirection, count: int = 1, paths: tuple[str, ...] = ()) -> str:
         """Restore what a preview showed; why not, when it was refused. Files that it does not name stay as they are."""
         before = tree(self.folder)
         try:
