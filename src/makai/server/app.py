@@ -79,12 +79,10 @@ def make_app(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
-    PullRoutes().add_to(app)
+    _add_starting(app, makai)
     if makai.sessions is not None:
         routes = SessionRoutes(makai.sessions, makai.backend, makai.settings, agents)
         routes.add_to(app)
-        FolderRoutes(makai.sessions).add_to(app)
-        CompletionRoutes(makai.sessions).add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )
@@ -95,6 +93,14 @@ def make_app(
     app.on_shutdown.append(lambda _: sse.close())
     app.on_response_prepare.append(_keep_to_ourselves)
     return app
+
+
+def _add_starting(app: web.Application, makai: MakaiServer) -> None:
+    """What the page needs to begin a session and to write a message."""
+    PullRoutes().add_to(app)
+    if makai.sessions is not None:
+        FolderRoutes(makai.sessions).add_to(app)
+        CompletionRoutes(makai.sessions).add_to(app)
 
 
 @web.middleware
