@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -38,8 +38,6 @@ from makai.providers.scripted import SCENARIO_NAMES, SCENARIO_VARIABLE, Scripted
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AuthRuntime
-
-MAX_TROUBLE: Final = 300
 
 
 class ModelRuntime:
@@ -201,12 +199,11 @@ class ModelRuntime:
     def _with_trouble(self, model: ModelDescriptor, listing: ProviderListing | None) -> ModelDescriptor:
         """The model with `unavailable` in its metadata, when a model on this machine could not answer now: why."""
         trouble = ""
+        vendor = self.resolver.vendors.get(model.provider_id)
         if model.provider_id == "local":
             trouble = local_trouble(self.home)
-        elif (
-            listing is not None and listing.error is not None and not self.resolver.vendors[model.provider_id].needs_key
-        ):
-            trouble = listing.error.message[:MAX_TROUBLE]
+        elif vendor is not None and not vendor.needs_key and listing is not None and listing.error is not None:
+            trouble = f"{vendor.name} does not answer; is it running?"
         return msgspec.structs.replace(model, metadata=model.metadata | {"unavailable": trouble}) if trouble else model
 
     def _provider_for(self, model: Model) -> Provider:

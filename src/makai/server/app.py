@@ -25,9 +25,10 @@ from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.pull_routes import PullRoutes
 from makai.server.route_scopes import ROUTES
-from makai.server.scopes import check
+from makai.server.scopes import OpenSessions, check
 from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
+from makai.server.session_source import SettingsOf
 from makai.server.settings_routes import SettingsRoutes
 from makai.server.token_book import TokenBook
 from makai.transports.channel import MAX_FRAME_BYTES, ServeCaller
@@ -75,16 +76,10 @@ def make_app(
     _add_health(app, makai)
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
-    PullRoutes().add_to(app)
     if makai.sessions is not None:
         routes = SessionRoutes(makai.sessions, makai.backend, makai.settings, agents)
         routes.add_to(app)
-        SettingsRoutes(makai.settings, home).add_to(app)
-        AccessRoutes(makai.sessions).add_to(app)
-        McpRoutes(makai.sessions, home).add_to(app)
-        FolderRoutes(makai.sessions).add_to(app)
-        CompletionRoutes(makai.sessions).add_to(app)
-        SearchRoutes(makai.sessions).add_to(app)
+        _add_page_data(app, makai.sessions, makai.settings, home)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
         )
@@ -110,6 +105,17 @@ def _add_health(app: web.Application, makai: MakaiServer) -> None:
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
+
+
+def _add_page_data(app: web.Application, sessions: OpenSessions, settings: SettingsOf, home: Path | None) -> None:
+    """What the page shows beside a session: where to begin one, what to write, what to find, and the settings."""
+    PullRoutes().add_to(app)
+    FolderRoutes(sessions).add_to(app)
+    CompletionRoutes(sessions).add_to(app)
+    SearchRoutes(sessions).add_to(app)
+    SettingsRoutes(settings, home).add_to(app)
+    AccessRoutes(sessions).add_to(app)
+    McpRoutes(sessions, home).add_to(app)
 
 
 @web.middleware

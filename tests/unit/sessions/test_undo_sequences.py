@@ -74,7 +74,7 @@ class Trial:
             return refusal.message
         assert tree(self.folder) == before
         assert not paths or {file.path for file in plan.files} == {f"{self.folder}/{path}" for path in paths}
-        command = RestoreFiles(now=0, direction=direction, count=count, paths=paths, plan_id=plan.plan_id)  # type: ignore[arg-type]
+        command = RestoreFiles(now=0, direction=direction, count=count, paths=paths, plan_id=plan.plan_id)
         try:
             await self.desk.do(command)
         except SessionRefused as refusal:
