@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +15,7 @@ from support.live_sessions import Desk, owned_sessions
 from support.profiles import examples
 
 from makai.core.errors import SessionRefused
+from makai.core.session_events import RestoreDirection
 from makai.sessions.commands import RestoreFiles
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.requests import CreateSession, GetSessionDiff, PreviewRestore
@@ -62,19 +63,19 @@ class Trial:
     def __init__(self, desk: Desk, worker: FileWorker, folder: Path) -> None:
         self.desk, self.worker, self.folder = desk, worker, folder
 
-    async def restore(self, direction: str, count: int = 1, paths: tuple[str, ...] = ()) -> str:
+    async def restore(self, direction: RestoreDirection, count: int = 1, paths: tuple[str, ...] = ()) -> str:
         """Restore what a preview showed; why not, when it was refused. Files that it does not name stay as they are."""
         before = tree(self.folder)
         try:
             plan = await self.desk.sessions.dispatch(
                 PreviewRestore(self.desk.session_id, direction, count, paths=paths)
-            )  # type: ignore[arg-type]
+            )
         except SessionRefused as refusal:
             assert tree(self.folder) == before
             return refusal.message
         assert tree(self.folder) == before
         assert not paths or {file.path for file in plan.files} == {f"{self.folder}/{path}" for path in paths}
-        command = RestoreFiles(now=0, direction=direction, count=count, paths=paths, plan_id=plan.plan_id)  # type: ignore[arg-type]
+        command = RestoreFiles(now=0, direction=direction, count=count, paths=paths, plan_id=plan.plan_id)
         try:
             await self.desk.do(command)
         except SessionRefused as refusal:
@@ -150,7 +151,7 @@ def test_undo_after_foreign_changes_restores_what_tools_changed_or_changes_nothi
     tried(messages, count, later, is_clean=False)
 
 
-Step: TypeAlias = list[Work] | tuple[Literal["undo", "redo"], int, tuple[str, ...]]
+Step: TypeAlias = list[Work] | tuple[RestoreDirection, int, tuple[str, ...]]
 SOME_PATHS = st.sampled_from(["a", "b", "d/x", "d/e/y", "n/m/z", "n/k"])
 KEPT = st.builds(Work, st.sampled_from(["write", "write", "edit", "delete"]), SOME_PATHS, TEXTS)
 RESTORES = st.tuples(
