@@ -3,7 +3,7 @@ import { colouredLines, languageOf, linePieces, piecesOf } from "../src/lib/colo
 
 describe("lines in colour", () => {
   test("keep their text, with every class they stand in", async () => {
-    const lines = await colouredLines('def f():\n    return "<b>&amp;</b>"\n', "/work/a.py");
+    const lines = await colouredLines('def f():\n    return "<b>&amp;</b>"\n', "/project/a.py");
     expect(lines?.map((line) => line.map((piece) => piece.text).join(""))).toEqual(
       ["def f():", '    return "<b>&amp;</b>"', ""],
     );
@@ -33,8 +33,8 @@ describe("lines in colour", () => {
   });
 
   test("are plain in a language that is not known and in a text that is too long", async () => {
-    expect(await colouredLines("x", "/work/notes.unknown")).toBeNull();
-    expect(await colouredLines("x = 1\n".repeat(30_000), "/work/a.py")).toBeNull();
+    expect(await colouredLines("x", "/project/notes.unknown")).toBeNull();
+    expect(await colouredLines("x = 1\n".repeat(30_000), "/project/a.py")).toBeNull();
     expect([languageOf("/a.b/Makefile"), languageOf("x/Y.TS")]).toEqual(["makefile", "ts"]);
   });
 });

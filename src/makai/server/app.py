@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
@@ -28,7 +29,6 @@ from makai.server.route_scopes import ROUTES
 from makai.server.scopes import OpenSessions, check
 from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
-from makai.server.session_source import SettingsOf
 from makai.server.settings_routes import SettingsRoutes
 from makai.server.token_book import TokenBook
 from makai.transports.channel import MAX_FRAME_BYTES, ServeCaller
@@ -36,6 +36,9 @@ from makai.transports.guard import COOKIE_NAME, Guard
 from makai.transports.http_guard import caller_of, guard_middleware, optional_caller_of
 from makai.transports.sse import SSEServer
 from makai.transports.websocket import serve_websocket
+
+if TYPE_CHECKING:
+    from makai.server.session_source import SettingsOf
 
 MINICODEX_SUBPROTOCOL = "minicodex.v1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from hypothesis import example, given
@@ -67,8 +67,9 @@ class Trial:
         """Restore what a preview showed; why not, when it was refused. Files that it does not name stay as they are."""
         before = tree(self.folder)
         try:
-            wanted = PreviewRestore(self.desk.session_id, direction, count, paths=paths)
-            plan = await self.desk.sessions.dispatch(wanted)
+            plan = await self.desk.sessions.dispatch(
+                PreviewRestore(self.desk.session_id, direction, count, paths=paths)
+            )
         except SessionRefused as refusal:
             assert tree(self.folder) == before
             return refusal.message
@@ -150,7 +151,7 @@ def test_undo_after_foreign_changes_restores_what_tools_changed_or_changes_nothi
     tried(messages, count, later, is_clean=False)
 
 
-Step: TypeAlias = list[Work] | tuple[Literal["undo", "redo"], int, tuple[str, ...]]
+Step: TypeAlias = list[Work] | tuple[RestoreDirection, int, tuple[str, ...]]
 SOME_PATHS = st.sampled_from(["a", "b", "d/x", "d/e/y", "n/m/z", "n/k"])
 KEPT = st.builds(Work, st.sampled_from(["write", "write", "edit", "delete"]), SOME_PATHS, TEXTS)
 RESTORES = st.tuples(

@@ -1,12 +1,13 @@
-// The files that the open session changed, as the server says. Asked for when a run ends and, while the list is shown,
-// after every change.
+// The files that the open session changed, as the server says. Asked for after every change, but not all the time: the
+// server reads the whole log for it.
 import { ApiError } from "../lib/api/http";
 import { changesApi, type RestoreChoice } from "../lib/api/changes";
 import { kept, lastChange } from "../lib/changes";
 import type { FileDiff } from "../lib/protocol";
 import type { Session } from "./session.svelte";
 
-const EVERY_MS = 1000;
+const EVERY_MS = 3000;
+const EVERY_MS_SHOWN = 1000;
 
 class Changes {
   files: readonly FileDiff[] = $state.raw([]);
@@ -23,16 +24,17 @@ class Changes {
   private asked = 0;
   private waiting: ReturnType<typeof setTimeout> | undefined;
 
-  /** Load the files of the session when they may have changed; `soon`: also while a run is active. */
-  follow(session: Session, soon: boolean): void {
+  /** Load the files of the session when they may have changed; `isShown`: a person looks at the list. */
+  follow(session: Session, isShown: boolean): void {
     if (session.id !== this.sessionId) this.forget(session.id);
+    if (!session.view.loaded) return;
     const change = lastChange(session.view.chunks);
-    const isEarlier = session.view.before !== null && !this.loaded;
-    if (change === this.known && !(soon && !this.loaded) && !isEarlier) return;
-    if (!session.view.loaded || (session.busy && !soon)) return;
+    // What changed before the part that is loaded is not seen here, so the server is asked once.
+    const isUnknown = !this.loaded && (isShown || session.view.before !== null);
+    if (change === this.known && !isUnknown) return;
     this.known = change;
     clearTimeout(this.waiting);
-    const early = EVERY_MS - (performance.now() - this.asked);
+    const early = (isShown ? EVERY_MS_SHOWN : EVERY_MS) - (performance.now() - this.asked);
     if (this.asked && early > 0) this.waiting = setTimeout(() => void this.load(), early);
     else void this.load();
   }
