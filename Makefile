@@ -16,7 +16,7 @@ NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 PAGE_PACKAGES := $(if $(filter test checkpage faults mutants,$(MAKECMDGOALS)),,--omit=dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-real check faults mutants bench schema docs picture requirements lock dependencies sbom clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test test-real check faults mutants bench schema docs picture requirements lock dependencies sbom release clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ dependencies: .venv/.ready ## run the fast tests with the lowest and with the ne
 
 sbom: .venv/.ready ## write what makai is made of to build/: sbom.cdx.json and licences.md; fails on a licence that is not allowed
 	@$(BIN)/python -m tools.sbom
+
+release: .venv/.ready sdkpackages ## build and check everything that is published, into dist/; REHEARSAL=yes before the changelog has the version
+	@$(BIN)/python -m tools.release $(if $(REHEARSAL),--rehearsal)
 
 clean: ## remove environments, caches and builds (not your ~/.makai)
 	rm -rf .venv .venv-* build dist src/makai/server/page web/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
