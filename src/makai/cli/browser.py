@@ -48,7 +48,7 @@ def page_address(http: str, home: Path) -> str:
     """The address that opens the web page with its token. Browsers keep the part behind the # to themselves."""
     from makai.auth.private_files import load_or_create_token
 
-    return f"{http}/#token={load_or_create_token(home).reveal()}"
+    return f"{_own_address(http)}/#token={load_or_create_token(home).reveal()}"
 
 
 def page_ticket_address(http: str, home: Path) -> str:
@@ -62,6 +62,12 @@ def page_ticket_address(http: str, home: Path) -> str:
     from makai.auth.private_files import load_or_create_token
     from makai.transports.guard import PAGE_NAME, page_ticket
 
+    http = _own_address(http)
     if sys.platform != "darwin":
         http = http.replace("http://127.0.0.1:", f"http://{PAGE_NAME}:")
     return f"{http}/#token={page_ticket(load_or_create_token(home), time.time()).reveal()}"
+
+
+def _own_address(http: str) -> str:
+    """A server that listens on every address of the machine is opened at the one for the machine itself."""
+    return http.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
