@@ -17,10 +17,10 @@ from tools.sbom import closure
 
 BAR_MB: Final = 250
 BASE_MB: Final = 125
-"""python:3.13-slim as `docker images` shows it, rounded up: Debian without documentation, and Python without its tests."""
+"""python:3.13-slim as `docker images` shows it, rounded up: Debian without manuals, Python without its tests."""
 BUBBLEWRAP_MB: Final = 1
 """The program and libcap, with the notes that dpkg keeps."""
-COMPILED: Final = 1.3
+COMPILED: Final = 1.8
 """Bytes of compiled files per byte of Python source, measured on makai itself and rounded up."""
 
 
