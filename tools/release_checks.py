@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-from packaging.metadata import ExceptionGroup, Metadata
+from packaging.metadata import Metadata
 
 SOURCE: Final = "src/makai/"
 PAGE: Final = "makai/server/page/"
@@ -91,7 +91,7 @@ def metadata_problems(text: bytes, version: str, readme: str) -> list[str]:
     problems = [f"{name} differs" for name, (found, wanted) in facts.items() if found != wanted]
     if not any(each.startswith(f"{_CLASSIFIER}3.") for each in metadata.classifiers or ()):
         problems.append("no classifier names a version of Python")
-    direct = [str(each) for each in metadata.requires_dist or () if each.url]
+    direct = [each.name for each in metadata.requires_dist or () if each.url]
     return [*problems, *(f"an index refuses a dependency with an address: {each}" for each in direct)]
 
 

@@ -1,4 +1,4 @@
-"""Workflows, forms and the Dockerfile name commands and files that exist. They are read as lines: there is no parser."""
+"""Workflows, forms and the Dockerfile name commands and files that exist. Read as lines: no parser is installed."""
 
 from __future__ import annotations
 
