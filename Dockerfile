@@ -1,8 +1,8 @@
 # makai serve in a container: no root, one folder for its data, a health check. Build it in a checkout:
 #
 #   docker build -t makai .
-#   docker run -d --name makai -p 127.0.0.1:8717:8717 -v makai:/data -v "$PWD":/work makai
-#   docker exec makai makai web          # prints the address of the page, with its token
+#   docker run -d --name makai-server -p 127.0.0.1:8717:8717 -v makai:/data -v "$PWD":/work makai
+#   docker exec makai-server makai web        # prints the address of the page, with its token
 #
 # --build-arg LOCAL=yes adds the runtime of the local model (106 MB); its weights are downloaded into /data.
 # tools/image_size.py adds up what the layers hold.
