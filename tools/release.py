@@ -20,7 +20,7 @@ import time
 import tomllib
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -130,7 +130,11 @@ def _export(folder: Path, mask: int) -> None:
     _run(["git", "archive", "--format=tar", f"--output={archive}", "HEAD"], ROOT)
     with tarfile.open(archive) as source:
         source.extractall(folder, filter="data")
-    for path in folder.rglob("*"):
+    _set_modes(folder.rglob("*"), mask)
+
+
+def _set_modes(paths: Iterable[Path], mask: int) -> None:
+    for path in paths:
         path.chmod((0o777 if path.is_dir() or os.access(path, os.X_OK) else 0o666) & ~mask)
 
 
@@ -143,6 +147,7 @@ def _build(folder: Path, output: Path, mask: int) -> str:
     sdk = folder / "sdk/typescript"
     _run(NPM_CI, sdk)
     _run(["npm", "run", "build", "--silent"], sdk)
+    _set_modes([*sdk.glob("*.*"), sdk / "LICENSE", *(sdk / "dist").rglob("*")], 0o022)  # npm packs modes as they are
     _run(["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", output], sdk)
     return ", ".join(f"{file.name} {file.stat().st_size / 1e6:.1f} MB" for file in _files(output))
 
@@ -288,11 +293,14 @@ def _serving(program: Path, folder: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=folder) as home:
         environ = {"PATH": os.environ["PATH"], "HOME": home, "MAKAI_HOME": f"{home}/makai"}
         command = [program, "serve", "--port", "0"]
-        with subprocess.Popen(command, cwd=home, env=environ, stdout=subprocess.PIPE, text=True) as server:
+        with (
+            Path(home, "log").open("w+") as log,
+            subprocess.Popen(command, cwd=home, env=environ, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+        ):
             try:
                 assert server.stdout is not None
                 line = server.stdout.readline()
-                assert "listening on " in line, f"the server said {line!r}"
+                assert "listening on " in line, f"the server said {line!r} {Path(home, 'log').read_text()[-1000:]}"
                 yield line.partition("listening on ")[2].strip()
             finally:
                 server.terminate()
