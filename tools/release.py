@@ -205,11 +205,9 @@ def _environment(folder: Path, python: str, name: str, *wanted: str | Path, with
     where = folder / f"environment {name}"
     uv = shutil.which("uv") if with_uv else None
     _run([python, "-m", "venv", *(["--without-pip"] if uv else []), where], folder)
-    new = where / "bin/python"
-    install = (
-        [uv, "pip", "install", "-q", "--python", new] if uv else [new, "-m", "pip", "install", "-q", "--no-compile"]
-    )
-    _run([*install, *wanted], folder)
+    new = str(where / "bin/python")
+    by_pip = [new, "-m", "pip", "install", "-q", "--no-compile"]
+    _run([*([uv, "pip", "install", "-q", "--python", new] if uv else by_pip), *wanted], folder)
     return where / "bin"
 
 
@@ -292,7 +290,7 @@ def _serves(program: Path, folder: Path, wheel: Path) -> str:
 def _serving(program: Path, folder: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=folder) as home:
         environ = {"PATH": os.environ["PATH"], "HOME": home, "MAKAI_HOME": f"{home}/makai"}
-        command = [program, "serve", "--port", "0"]
+        command = [str(program), "serve", "--port", "0"]
         with (
             Path(home, "log").open("w+") as log,
             subprocess.Popen(command, cwd=home, env=environ, stdout=subprocess.PIPE, stderr=log, text=True) as server,

@@ -10,11 +10,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import click
-import msgspec
 
 from makai.cli.console import epilog, note, output_format, say, say_json
 from makai.core.version import __version__
@@ -26,8 +25,8 @@ _EXTRAS = {"local": "xllamacpp", "grpc": "grpc", "keyring": "keyring"}
 """Extra -> the module that it installs."""
 
 
-class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """How this makai was installed, and the commands that bring a newer one."""
+class Installation(NamedTuple):
+    """How this makai was installed, and the commands that bring a newer one. Not a Struct: help loads nothing heavy."""
 
     method: Method
     description: str
@@ -48,7 +47,7 @@ def command(as_json: bool) -> int:
     """Show the command that updates makai, for the way it was installed."""
     found = find_installation(Path(sys.prefix), sys.executable, _direct_url(), _installer(), _installed_extras())
     if as_json:
-        say_json({"version": __version__, **msgspec.to_builtins(found)})
+        say_json({"version": __version__, **found._asdict()})
         return 0
     say(f"makai {__version__}, {found.description}.")
     if not found.commands:
@@ -69,6 +68,7 @@ def find_installation(
     wanted = "makai" + (f"[{','.join(extras)}]" if extras else "")
     source, is_editable = _source(direct_url)
     pip = f"{shlex.quote(python)} -m pip install --upgrade"
+    lines: tuple[str, ...]
     if is_editable:
         folder = shlex.quote(_path(source))
         lines = (f"git -C {folder} pull", f"make -C {folder} run")
