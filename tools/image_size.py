@@ -17,7 +17,8 @@ from tools.sbom import closure
 
 BAR_MB: Final = 250
 BASE_MB: Final = 125
-"""python:3.13-slim as `docker images` shows it, rounded up: Debian without manuals, Python without its tests."""
+"""An estimate of python:3.13-slim, not read from a registry: 75 MB of Debian (minbase without manuals, measured)
+and about 50 MB of Python without its tests."""
 BUBBLEWRAP_MB: Final = 1
 """The program and libcap, with the notes that dpkg keeps."""
 COMPILED: Final = 1.8

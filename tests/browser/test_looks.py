@@ -12,9 +12,7 @@ from support.browser import AXE, LOST_SERVER, PHONE, Site, Theme, Window, site_o
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(120),
-    pytest.mark.skipif(
-        not AXE.exists(), reason="axe-core is not installed (`make checkpage`): nothing was checked by it"
-    ),
+    pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed (`make checkpage`): it checked nothing"),
 ]
 
 ANSWER = """think: The user wants to see everything.
