@@ -38,6 +38,8 @@ NAMED: Final = {
     "python software foundation license": "PSF-2.0",
 }
 """Older metadata has a name or a classifier; the one for BSD does not say which, and both are allowed."""
+LICENCE_FILES: Final = {"pkg:npm/khroma@2.1.0": "MIT"}
+"""Packages that state their licence in a file only, which was read for this version."""
 LOCK_FILES: Final = ("constraints.txt", "constraints-extras.txt")
 EXTRAS: Final = ("local", "grpc", "keyring")
 NPM: Final = {"web": ("dompurify", "highlight.js", "marked", "svelte"), "sdk/typescript": ()}
@@ -152,7 +154,8 @@ def npm_components(root: Path) -> list[Component]:
             digest = package["integrity"].removeprefix("sha512-")
             hashes = ({"alg": "SHA-512", "content": base64.b64decode(digest).hex()},)
             if purl not in found or scope == "required":
-                found[purl] = Component(name, package["version"], purl, package.get("license", ""), scope, hashes)
+                licence = package.get("license") or LICENCE_FILES.get(purl, "")
+                found[purl] = Component(name, package["version"], purl, licence, scope, hashes)
     return [found[purl] for purl in sorted(found)]
 
 
