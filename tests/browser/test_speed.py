@@ -205,12 +205,8 @@ TABLES = {
 async def _cpu_ms(metrics: CDPSession) -> float:
     """CPU time of the page's main thread: what other programs do to the clock is not in it."""
     found = await metrics.send("Performance.getMetrics")
-<<<<<<< HEAD
-    return 1_000 * float(next(one["value"] for one in found["metrics"] if one["name"] == "TaskDuration"))
-=======
     seconds: float = next(one["value"] for one in found["metrics"] if one["name"] == "TaskDuration")
     return seconds * 1_000
->>>>>>> i16-markdown
 
 
 @pytest.mark.parametrize("kind", TABLES)

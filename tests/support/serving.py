@@ -108,7 +108,7 @@ class Site:
         data = raw if raw is not None else None if body is None else msgspec.json.encode(body)
         json = {} if method == "GET" else {"Content-Type": "application/json"}
         async with self.http.request(method, self.url + path, headers=json | dict(headers), data=data) as response:
-            text = await response.text()
+            text = await response.text(errors="replace")  # a picture is no text
             is_json = response.content_type == "application/json" and text
             return response.status, msgspec.json.decode(text) if is_json else text
 
