@@ -204,6 +204,7 @@ class Indexer:
                 log.warning("%s", error)
             retry_s = 0.0 if self._is_built else retry_s  # it worked since the last failure
             self._is_built = False
+            self._caught_up.clear()
             await asyncio.sleep(retry_s)
             retry_s = min(max(2 * retry_s, _FIRST_RETRY_S), _MAX_RETRY_S)
 
