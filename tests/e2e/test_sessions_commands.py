@@ -54,6 +54,7 @@ async def test_an_archived_session_is_listed_on_demand_and_comes_back(makai: Cli
     session = await begin(makai, "Ask here")
     archived = await makai("sessions", "archive", session[:8])
     without, only = await makai("sessions", "list", "--json"), await makai("sessions", "list", "--archived", "--json")
+    words, continued = await makai("sessions", "list"), await makai("run", "-c", "And now?")
     undone = await makai("sessions", "archive", "--undo", session, "--json")
     after = await makai("sessions", "list", "--archived")
 
@@ -62,6 +63,12 @@ async def test_an_archived_session_is_listed_on_demand_and_comes_back(makai: Cli
         [],
         [(session, True, "run")],
     )
+    assert (words.code, words.err.partition(" in ")[0], words.err.partition(" are ")[2]) == (
+        0,
+        "All sessions",
+        "archived. List them with `makai sessions list --archived`.\n",
+    )
+    assert (continued.code, continued.err.startswith("makai: there is no session to continue in ")) == (2, True)
     assert undone.json() == {"session_ids": [session], "archived": False}
     assert (after.out, after.err) == ("", "No session of this folder is archived.\n")
 

@@ -28,6 +28,8 @@ class SessionListing(msgspec.Struct, frozen=True, kw_only=True):
     """Of all sessions, so that ids can be cut where they stay unique."""
     folder: str | None
     left_out: int
+    archived: int = 0
+    """How many of this list are left out because they are archived."""
     only_waiting: bool = False
     only_archived: bool = False
 
@@ -36,19 +38,20 @@ async def list_now(*, all_folders: bool, waiting: bool, archived: bool, limit: i
     folder = None if all_folders else folder_from(None)
     async with open_sessions() as sessions:
         known = await every_session(sessions)
-    wanted = [
+    here = [
         session
         for session in known
         if (folder is None or session.cwd == folder or session.damaged)
         and (not waiting or session.pending_approvals > 0)
-        and (session.archived == archived or session.damaged)
     ]
+    wanted = [session for session in here if session.archived == archived or waiting or session.damaged]
     shown = wanted[:limit] if limit else wanted
     return SessionListing(
         sessions=tuple(shown),
         known_ids=tuple(session.session_id for session in known),
         folder=folder,
         left_out=len(wanted) - len(shown),
+        archived=0 if archived else len(here) - len(wanted),
         only_waiting=waiting,
         only_archived=archived,
     )
@@ -61,10 +64,13 @@ def print_list(listed: SessionListing) -> None:
     if not listed.sessions and listed.only_archived:
         note("No session of this folder is archived." if listed.folder else "No session is archived.")
         return
+    if not listed.sessions and listed.archived:
+        everywhere = "" if listed.folder else " --all"
+        note(f"All sessions{_in(listed)} are archived. List them with `makai sessions list --archived{everywhere}`.")
+        return
     if not listed.sessions:
-        where = f" in {listed.folder}" if listed.folder else ""
         elsewhere = f" {LIST_HINT}" if listed.folder and listed.known_ids else ""
-        note(f'You have no session{where} yet. Begin one with `makai run "…"` or `makai`.{elsewhere}')
+        note(f'You have no session{_in(listed)} yet. Begin one with `makai run "…"` or `makai`.{elsewhere}')
         return
     lines = session_table(
         listed.sessions,
@@ -77,6 +83,10 @@ def print_list(listed: SessionListing) -> None:
     say("\n".join(lines))
     if listed.left_out:
         note(f"{listed.left_out} more; show all with --limit 0.", dim=True)
+
+
+def _in(listed: SessionListing) -> str:
+    return f" in {listed.folder}" if listed.folder else ""
 
 
 def session_table(

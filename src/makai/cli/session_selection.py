@@ -102,7 +102,7 @@ async def chosen_session(sessions: Sessions, given: str | None, folder: str) -> 
         return await _asked_session(sessions, folder)
     if given is not None:
         return await find_session(sessions, given)
-    for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder))):
+    for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder, archived="without"))):
         if summary.status != "closed" and not summary.damaged:
             return summary
     hint = f"Leave out -c to begin one. {LIST_HINT}"
@@ -113,7 +113,7 @@ async def _asked_session(sessions: Sessions, folder: str) -> SessionSummary:
     """Let the user choose among the newest sessions of the folder."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidRequest("there is no terminal to choose a session on.", hint=f"Give its id: -r ID. {LIST_HINT}")
-    found = await sessions.dispatch(ListSessions(SessionFilter(cwd=folder, limit=MAX_OFFERED)))
+    found = await sessions.dispatch(ListSessions(SessionFilter(cwd=folder, limit=MAX_OFFERED, archived="without")))
     if not found:
         raise InvalidRequest(f"there is no session to continue in {folder}.", hint=LIST_HINT)
     from makai.cli.menu import choose  # only this question needs it

@@ -261,7 +261,9 @@ class SessionRequests:
             _check_absolute(wanted.cwd)
             cwd = await asyncio.to_thread(os.path.realpath, wanted.cwd)
         found = await (await self._sessions()).dispatch(
-            req.ListSessions(SessionFilter(limit=PAGE + _MAX_PER_MS, updated_before_ms=before, cwd=cwd))
+            req.ListSessions(
+                SessionFilter(limit=PAGE + _MAX_PER_MS, updated_before_ms=before, cwd=cwd, archived="without")
+            )
         )
         end = min(PAGE, len(found))
         while 0 < end < len(found) and found[end].updated_ms == found[end - 1].updated_ms:

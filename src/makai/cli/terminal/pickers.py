@@ -71,7 +71,7 @@ def _about(model: ModelDescriptor, *, is_ready: bool) -> str:
 
 async def _sessions(chat: ChatSession) -> Picker:
     """Those of this folder first."""
-    found = await chat.sessions.dispatch(ListSessions(SessionFilter(limit=MAX_SESSIONS)))
+    found = await chat.sessions.dispatch(ListSessions(SessionFilter(limit=MAX_SESSIONS, archived="without")))
     if not found:
         raise InvalidRequest("there is no session yet.")
     now = time.time()

@@ -101,11 +101,13 @@ async def _resume(chat: ChatSession, argument: str) -> list[Piece] | None:
     if argument:
         await chat.open((await find_session(chat.sessions, argument)).session_id)
         return None
-    return await _list(chat, SessionFilter(limit=MAX_LISTED, cwd=chat.cwd), "This folder has no session yet.")
+    return await _list(
+        chat, SessionFilter(limit=MAX_LISTED, cwd=chat.cwd, archived="without"), "This folder has no session yet."
+    )
 
 
 async def _sessions(chat: ChatSession, argument: str) -> list[Piece]:
-    return await _list(chat, SessionFilter(limit=MAX_LISTED), "There is no session yet.")
+    return await _list(chat, SessionFilter(limit=MAX_LISTED, archived="without"), "There is no session yet.")
 
 
 async def _list(chat: ChatSession, wanted: SessionFilter, when_none: str) -> list[Piece]:
