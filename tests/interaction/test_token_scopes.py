@@ -102,6 +102,19 @@ async def test_every_route_refuses_exactly_the_scopes_below_its_own(tmp_path: Pa
         assert allowed == {route: expected(scope, ROUTES[route]) for route in allowed}
 
 
+async def test_an_admin_token_of_one_session_changes_nothing_that_all_sessions_share(tmp_path: Path) -> None:
+    shared = [route for route, scope in ROUTES.items() if scope == "admin" and "/api/sessions/" not in route[1]]
+    async with serving(tmp_path, "say: Hi.") as site:
+        session_id = await site.session()
+        headers = bearer((await make_token(site.sessions, "admin", session_id=session_id))[1])
+        for method, path in shared:
+            body = None if method == "GET" else BODIES.get((method, path), {})
+            there = path.replace("{flow_id}", "f").replace("{token_id}", "t")
+            status, said = await site.ask(method, there, body, headers=headers)
+            assert (status, "opens one session only" in said["error"]["message"]) == (403, True), (method, path)
+        assert (await site.ask("DELETE", f"/api/sessions/{session_id}", headers=headers))[0] == 204
+
+
 MINICODEX: dict[str, JSON] = {
     "ping": {},
     "get_snapshot": {},

@@ -42,8 +42,10 @@ class AcpLogins:
         self._backend = connection.server.backend
 
     async def answer(self, method: str, params: msgspec.Raw | None) -> Empty:
-        if not self._connection.caller.may("admin"):
-            raise RpcError(json_rpc.INVALID_REQUEST, "Your token does not allow this: it needs the scope admin.")
+        caller = self._connection.caller
+        if not caller.may("admin") or caller.session_id is not None:
+            told = "Your token does not allow this: it needs the scope admin, for all sessions."
+            raise RpcError(json_rpc.INVALID_REQUEST, told)
         if method == "logout":
             decoded_params(_LOGOUT, params)
             await self._log_out()

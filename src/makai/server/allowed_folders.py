@@ -22,6 +22,7 @@ async def allowed_folder(sessions: Sessions, caller: Caller, folder: str) -> str
     if PurePath(resolved).is_relative_to(home) or await sessions.dispatch(req.IsTrusted(resolved)):
         return resolved
     raise Forbidden(
-        f"The token {caller.name!r} has the scope {caller.scope}, which does not open {resolved}.",
-        hint=f"Trust the folder (`makai sessions trust {resolved}`), or use a token of scope approve.",
+        # As it was asked for: where a link leads is not for this caller to know.
+        f"The token {caller.name!r} has the scope {caller.scope}, which does not open {folder}.",
+        hint=f"Trust the folder (`makai sessions trust {folder}`), or use a token of scope approve.",
     )

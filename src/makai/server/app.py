@@ -26,7 +26,7 @@ from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.pull_routes import PullRoutes
 from makai.server.route_scopes import ROUTES
-from makai.server.scopes import OpenSessions, check
+from makai.server.scopes import OpenSessions, check, check_all_sessions
 from makai.server.search_routes import SearchRoutes
 from makai.server.session_routes import SessionRoutes
 from makai.server.settings_routes import SettingsRoutes
@@ -129,8 +129,11 @@ async def _check_scope(
     caller, resource = optional_caller_of(request), request.match_info.route.resource
     if caller is not None and resource is not None:
         route = ("GET" if request.method == "HEAD" else request.method, resource.canonical)
+        needed = ROUTES.get(route)
         try:
-            check(caller, ROUTES.get(route), " ".join(route))
+            check(caller, needed, " ".join(route))
+            if needed == "admin" and not resource.canonical.startswith("/api/sessions/{id}"):
+                check_all_sessions(caller, " ".join(route))  # what it changes is for every session
         except Forbidden as error:
             return answer_error(error)
     return await handler(request)

@@ -141,7 +141,8 @@ class CompletionRoutes:
         if prefix.startswith(("/", "~")) or ".." in prefix.split("/"):
             return FoundPaths()  # only what is in the folder is offered
         found = await self._index(folder).find(prefix)
-        paths = await asyncio.to_thread(lambda: tuple(filter(readable.may_read, found.paths)))
+        named = [path for path in found.paths if _is_utf8(path)]  # no message could name the others
+        paths = await asyncio.to_thread(lambda: tuple(filter(readable.may_read, named)))
         return msgspec.structs.replace(found, paths=paths)
 
     def _index(self, folder: str) -> FileIndex:
@@ -166,6 +167,14 @@ class CompletionRoutes:
     async def _close(self, app: web.Application) -> None:
         for index in self._indexes.values():
             index.close()
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _command(name: str, description: str, argument: str) -> dict[str, Any]:

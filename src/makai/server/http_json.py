@@ -11,6 +11,7 @@ from aiohttp import web
 
 from makai.aio.http_body import read_http_body
 from makai.core.errors import InvalidRequest, MakaiError, ParseError, SessionRefused
+from makai.core.sanitize import sanitize
 from makai.protocols.makai.payloads import read_payload
 from makai.protocols.makai.projection import wire_code
 from makai.transports.http_guard import BODY_DEADLINE_S
@@ -38,11 +39,18 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 def answer(value: object, status: int = 200) -> web.Response:
     return web.Response(
-        body=msgspec.json.encode(value),
+        body=_encoded(value),
         status=status,
         content_type="application/json",
         headers={"Cache-Control": "no-store"},
     )
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # the name of a file that is not UTF-8, which JSON cannot carry
+        return msgspec.json.encode(sanitize(value))
 
 
 def answering(

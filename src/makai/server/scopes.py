@@ -191,7 +191,10 @@ def check(caller: Caller, needed: TokenScope | None, what: str) -> None:
 def check_makai(caller: Caller, command: makai.Command) -> None:
     """Raise `Forbidden` for a command of the Makai protocol that the caller may not give."""
     asked = command.request if isinstance(command, makai.AskSession) else command
-    check(caller, MAKAI_COMMANDS.get(type(asked)), _name(asked))
+    needed = MAKAI_COMMANDS.get(type(asked))
+    check(caller, needed, _name(asked))
+    if needed == "admin":
+        check_all_sessions(caller, _name(asked))  # such as a login, which is for every session
     if isinstance(command, makai.OpenStream):
         if not isinstance(command.model, str):
             check(caller, "admin", "a model with an address of its own")

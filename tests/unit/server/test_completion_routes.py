@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,18 @@ async def test_files_are_found_by_their_letters_without_ignored_ones_and_without
             assert await site.ask("GET", f"{base}prefix=nt") == (200, found)
             for prefix in ("ignored", "/etc/pass", "~/", "../", "a/../../"):
                 assert (await site.ask("GET", f"{base}prefix={prefix}"))[1]["paths"] == [], prefix
+
+
+async def test_names_that_are_not_utf_8_hide_no_others(tmp_path: Path, project: Path) -> None:
+    (project / os.fsdecode(b"notes-\xff.txt")).touch()
+    (project / os.fsdecode(b"\xff") / "inner").mkdir(parents=True)
+    (project / "link").symlink_to(os.fsdecode(b"\xff"))
+    async with serving(tmp_path, "say: Hi.") as site:
+        session_id = await site.session(cwd=project)
+        for base in (f"/api/sessions/{session_id}/files?", f"/api/files?folder={project}&"):
+            assert (await site.ask("GET", f"{base}prefix=notes"))[1]["paths"] == ["notes.txt"]
+        status, listed = await site.ask("GET", f"/api/folders?path={project}/link/")
+        assert (status, listed["folders"]) == (200, [f"{project}/\ufffd/inner"])
 
 
 async def test_a_prompt_token_completes_only_in_folders_in_which_it_may_begin_sessions(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ async def test_a_prompt_token_lists_only_folders_in_which_it_may_begin_sessions(
         for path in (str(tmp_path), "/etc/", f"{project}/out/", f"{project}/../"):
             status, message = await listed(site, path, "prompt")
             assert (status, "which does not open" in message) == (403, True), path
+        # A refusal does not say where a link leads.
+        assert f"does not open {project}/out." in (await listed(site, f"{project}/out", "prompt"))[1]
         assert (await listed(site, "/etc/", "approve"))[0] == 200
         assert (await listed(site, str(project), "observe"))[0] == 403
 

@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from makai.core.errors import StorageUnavailable
-from makai.core.usage import Usage
+from makai.core.usage import MAX_COUNT, Usage
 from makai.sessions.index.base import (
     MAX_MATCHES,
     EntryKind,
@@ -102,8 +102,8 @@ CREATE TABLE state (erase_due INTEGER NOT NULL);
 INSERT INTO state VALUES (0);
 """
 _USAGE: Final = """
-SELECT (ts + :shift) / 86400000 AS day, model_ref, harness, cwd, count(*), sum(input), sum(output), sum(cache_read),
-       sum(cache_write), sum(cost_usd)
+SELECT (ts + :shift) / 86400000 AS day, model_ref, harness, cwd, count(*), total(input), total(output),
+       total(cache_read), total(cache_write), sum(cost_usd)
 FROM usage WHERE ts >= :since AND (:session_id IS NULL OR session_key = (
     SELECT session_key FROM session WHERE session_id = :session_id
 ))
@@ -329,7 +329,9 @@ def _insert(connection: sqlite3.Connection, key: int, page: IndexPage, first_id:
 
 
 def _counts(usage: Usage) -> tuple[float | None, ...]:
-    return usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost_usd
+    """Agents and vendors say what they like: no number is larger than what SQLite takes."""
+    counts = (usage.input, usage.output, usage.cache_read, usage.cache_write)
+    return *(min(max(count, 0), MAX_COUNT) for count in counts), usage.cost_usd
 
 
 def _columns(kind: EntryKind, text: str) -> tuple[str, str]:
@@ -459,10 +461,10 @@ def _usage(connection: sqlite3.Connection, since_ms: int, tz_minutes: int, sessi
             harness=harness,
             cwd=cwd,
             runs=runs,
-            input=given,
-            output=output,
-            cache_read=cache_read,
-            cache_write=cache_write,
+            input=int(given),  # a sum of floats does not overflow
+            output=int(output),
+            cache_read=int(cache_read),
+            cache_write=int(cache_write),
             cost_usd=cost_usd,
         )
         for day, model_ref, harness, cwd, runs, given, output, cache_read, cache_write, cost_usd in connection.execute(

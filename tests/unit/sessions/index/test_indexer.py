@@ -254,6 +254,18 @@ async def test_usage_is_summed_by_day_model_agent_and_folder(log: EventLog, tmp_
     assert one == (row("2023-11-14"), row("2023-11-13"))
 
 
+async def test_counts_that_no_database_holds_stop_neither_the_search_nor_the_sums(tmp_path: Path) -> None:
+    log = MemoryLog()
+    absurd = Usage(input=10**30, output=2**53, cache_read=-(10**30))
+    await add(log, "one", created(), exchange("tea", "x", usage=absurd))
+    await add(log, "one", *[exchange("tea", "x", run_id=f"r{n}", usage=absurd) for n in range(1_100)])
+    async with indexing(log, tmp_path) as index:
+        (row,) = (await index.usage(days=1)).rows
+        assert await index.found("tea") == ["one"]
+    most = 1_101 * 2**53
+    assert (row.runs, row.input, row.output, row.cache_read) == (1_101, most, most, 0)
+
+
 async def test_the_history_that_a_fork_copied_is_counted_once(log: EventLog, tmp_path: Path) -> None:
     await add(log, "origin", created(), exchange("a", "b"))
     # A log lets no time run backwards: what is copied has the time of the fork.
