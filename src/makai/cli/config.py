@@ -41,7 +41,8 @@ Examples:
   makai config unset effort
   makai config edit                          open the file in $EDITOR
 
-Settings: agent, model, mode, effort, theme, sandbox, aliases.NAME, retries.max_seconds; docs/configuration.md has the rest.
+Settings: agent, model, mode, effort, theme, sandbox, aliases.NAME, retries.max_seconds.
+docs/configuration.md has the rest.
 A flag wins over MAKAI_MODEL, that over the project's file (in a trusted folder), that over yours.
 """)
 @click.group("config")

@@ -1,6 +1,7 @@
 """`config.toml`: the user's settings for every command; `docs/configuration.md` shows one. Pure; an error names the
 line or key that is wrong, and unknown keys are refused: a misspelt setting must not be ignored. A project may set only
-`[permissions]` and the settings of `core.settings` but `agent`, in its `.makai/config.toml` and once its folder is trusted."""
+`[permissions]` and the settings of `core.settings` but `agent`, in its `.makai/config.toml`, once its folder is
+trusted."""
 
 from __future__ import annotations
 

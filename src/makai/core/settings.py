@@ -70,8 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return name
 
     def agent_for(self, named: str | None, model: str | None) -> str | None:
-        """The agent of a new session: the named one, else the default. `PROVIDER/MODEL` is a model of makai's own agent, so
-        naming one without an agent means that agent."""
+        """The agent of a new session: the named one, else the default. Naming `PROVIDER/MODEL`, a model of makai's
+        own agent, without an agent means that agent."""
         return named if named is not None or "/" in (model or "") else self.agent
 
     def within(self, mode: PermissionMode, sandbox: SandboxLevel) -> Settings:
