@@ -83,10 +83,10 @@ async def test_a_session_of_makai_names_no_agent(site: Site) -> None:
 
 async def test_the_default_agent_of_the_settings_is_the_one_a_new_chat_begins_with(site: Site) -> None:
     async with site.window() as window:
-        await window.page.goto(f"{site.address}/#/settings")
+        await window.page.goto(f"{site.server.url}/#/settings")
         await window.page.get_by_label("Agent").select_option("parrot")
         await expect(window.test_id("saved")).to_have_text("Agent saved.")
-        await window.page.goto(f"{site.address}/#/")
+        await window.page.goto(f"{site.server.url}/#/")
         await expect(window.test_id("harness-picker")).to_contain_text("Parrot")
         await window.test_id("harness-picker").click()
         await expect(window.page.get_by_role("radio", name="Parrot")).to_be_focused()
