@@ -79,3 +79,18 @@ async def test_a_session_of_makai_names_no_agent(site: Site) -> None:
     async with site.window(await site.session()) as window:
         await expect(window.test_id("agent")).to_have_count(0)
         await expect(window.page.locator("main").get_by_test_id("model-picker")).to_be_visible()
+
+
+async def test_the_default_agent_of_the_settings_is_the_one_a_new_chat_begins_with(site: Site) -> None:
+    async with site.window() as window:
+        await window.page.goto(f"{site.server.url}/#/settings")
+        await window.page.get_by_label("Agent").select_option("parrot")
+        await expect(window.test_id("saved")).to_have_text("Agent saved.")
+        await window.page.goto(f"{site.server.url}/#/")
+        await expect(window.test_id("harness-picker")).to_contain_text("Parrot")
+        await window.test_id("harness-picker").click()
+        await expect(window.page.get_by_role("radio", name="Parrot")).to_be_focused()
+        await window.test_id("agent-option").first.click()
+        await expect(window.test_id("home").get_by_test_id("model-picker")).to_be_enabled()
+    info = await site.ask("/api/info")
+    assert info["default_agent"] == "acp:parrot"

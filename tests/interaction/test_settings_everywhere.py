@@ -13,6 +13,7 @@ import pytest
 from support.acp_client import AcpClient, connected
 from support.agents import AgentPeer
 from support.cli import Cli
+from support.driven_makai import HARNESS, add_driven_makai
 from support.live_sessions import trust_folder
 from support.minicodex_client import BOTH
 from support.peers import Peer
@@ -20,6 +21,7 @@ from support.serving import Site, serving
 from support.tokens import bearer, make_token
 
 import makai
+from makai.core.access import TokenScope
 from makai.server.acp_connection import AcpServer
 from makai.sessions.log.base import SessionFilter
 from makai.sessions.requests import ForkSession, GetState, ListSessions
@@ -241,3 +243,76 @@ async def test_an_alias_of_the_project_counts_in_a_program_and_on_the_command_li
 
     assert [back.out.strip(), again.out.strip()] == ["Hello.", "Echo again"], (back.err, again.err)
     assert f"The model is now {ECHO}" in chatted.out, (chatted.out, chatted.err)
+
+
+@pytest.fixture
+def agent_by_default(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose user wants another agent for every new session."""
+    add_driven_makai(tmp_path, HELLO)
+    monkeypatch.setenv("MAKAI_HOME", str(tmp_path / "makai-home"))
+    file = tmp_path / "makai-home/config.toml"
+    file.write_text(f'agent = "inner"\nmodel = "scripted/scenario"\n{file.read_text()}')
+    return project
+
+
+async def harness_of(sessions: Sessions) -> dict[str, str]:
+    """The title of every session and its harness."""
+    return {each.title: each.harness for each in await sessions.dispatch(ListSessions(SessionFilter()))}
+
+
+async def test_the_page_and_an_editor_begin_sessions_with_the_default_agent(
+    tmp_path: Path, agent_by_default: Path
+) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        new = NewSessions(site.sessions)
+        await site.ask("POST", "/api/sessions", {"title": "page"})
+        await site.ask("POST", "/api/sessions", {"title": "native", "harness": "native"})
+        await site.ask("POST", "/api/sessions", {"title": "model", "model_ref": "scripted/echo"})
+        found = await harness_of(site.sessions)
+        await new.settings()
+        await (await site.client()).close()
+        await begin_as_an_editor(site, agent_by_default)
+        unnamed = await new.settings()
+        _, info = await site.ask("GET", "/api/info")
+
+    assert found == {"page": HARNESS, "native": "native", "model": "native"}
+    assert [model for model, *_ in unnamed] == ["", ""]  # of the socket and the editor: the agent has its own
+    assert info["default_agent"] == HARNESS
+
+
+async def test_a_run_and_a_chat_begin_with_the_default_agent_unless_told_otherwise(
+    tmp_path: Path, agent_by_default: Path
+) -> None:
+    (tmp_path / "scenario.txt").write_text("say: Mine.")
+    makai = Cli(tmp_path / "makai-home", {"MAKAI_SCENARIO": str(tmp_path / "scenario.txt")})
+    ran = await makai("run", "-n", "run", "Hi")
+    chatted = await makai("chat", "-n", "chat", stdin=b"Hi\n")
+    native = await makai("run", "-n", "native", "-a", "native", "Hi")
+    async with serving(tmp_path, HELLO) as site:
+        found = await harness_of(site.sessions)
+
+    assert (ran.out.strip(), native.out.strip()) == ("Hello.", "Mine."), (ran.err, native.err)
+    assert "Hello." in chatted.out, chatted.err
+    assert found == {"run": HARNESS, "chat": HARNESS, "native": "native"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "scope", "expected"),
+    [
+        ("inner", "prompt", "native"),  # it may give a session no other agent
+        ("inner", "approve", HARNESS),
+        ("acp:true --acp", "approve", "native"),  # any program can be an agent
+        ("acp:true --acp", "admin", "acp:true --acp"),
+    ],
+)
+async def test_a_token_gets_the_default_agent_only_where_it_may_choose_it(
+    tmp_path: Path, agent_by_default: Path, agent: str, scope: TokenScope, expected: str
+) -> None:
+    file = tmp_path / "makai-home/config.toml"
+    file.write_text(file.read_text().replace('agent = "inner"', f'agent = "{agent}"'))
+    async with serving(tmp_path, HELLO) as site:
+        _, token = await make_token(site.sessions, scope)
+        status, made = await site.ask("POST", "/api/sessions", {"title": "made"}, headers=bearer(token))
+        found = await harness_of(site.sessions)
+
+    assert (status, found) == (201, {"made": expected}), made

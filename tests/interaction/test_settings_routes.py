@@ -37,16 +37,19 @@ async def test_settings_are_shown_with_their_source_and_changed_without_losing_a
     async with serving(tmp_path, "say: Hi.") as site:
         config(tmp_path).write_text(FILE, encoding="utf-8")
         assert await shown(site) == {
+            "agent": (None, "default", None),
             "model": (None, "default", None),
             "mode": ("ask", "default", None),
             "sandbox": ("read-only", "user", "read-only"),
             "effort": ("low", "user", "low"),
         }
 
-        change = {"values": {"mode": "plan", "sandbox": "workspace-write"}, "reset": ["effort", "model"]}
+        values = {"agent": "claude", "mode": "plan", "sandbox": "workspace-write"}
+        change = {"values": values, "reset": ["effort", "model"]}
         assert (await site.ask("PATCH", "/api/settings", change))[0] == 200
 
         assert await shown(site) == {
+            "agent": ("claude-code", "user", "claude-code"),
             "model": (None, "default", None),
             "mode": ("plan", "user", "plan"),
             "sandbox": ("workspace-write", "user", "workspace-write"),
@@ -62,6 +65,7 @@ async def test_settings_are_shown_with_their_source_and_changed_without_losing_a
     [
         ({"values": {"mode": "plan", "sandbox": "everything"}}, "sandbox cannot be 'everything'."),
         ({"values": {"model": "no-such-model-anywhere"}}, "model not found: 'no-such-model-anywhere'."),
+        ({"values": {"agent": "no-such-agent"}}, "There is no agent 'no-such-agent'."),
         ({"values": {"theme": "dark"}}, "The page cannot change 'theme'."),
         ({"values": {"mode": "x" * 1001}}, "A value has at most 1,000 characters."),
     ],

@@ -35,12 +35,14 @@ Examples:
   makai config show                          what counts in this folder, and where it is from
   makai config get model
   makai config set model sonnet
+  makai config set agent claude              new sessions use it: `-a native` is makai's own agent
   makai config set aliases.fast haiku        another name of a model: makai -m fast
   makai config set --project mode plan       for everyone who trusts this folder
   makai config unset effort
   makai config edit                          open the file in $EDITOR
 
-Settings: model, mode, effort, theme, sandbox, aliases.NAME, retries.max_seconds; docs/configuration.md has the rest.
+Settings: agent, model, mode, effort, theme, sandbox, aliases.NAME, retries.max_seconds.
+docs/configuration.md has the rest.
 A flag wins over MAKAI_MODEL, that over the project's file (in a trusted folder), that over yours.
 """)
 @click.group("config")
@@ -111,6 +113,11 @@ def set_command(key: str, value: str, project: bool) -> None:
 
         StatusLine(value)  # raises for a field that does not exist: the chat would not start
     file = _file(project)
+    if key == "agent" and not project:
+        from makai.harness.acp.known_agents import check_agent_name
+        from makai.providers.logins import read_config
+
+        check_agent_name(value, read_config(file.path).agents)
     file.set_value(key, value)
     note(f"{key} = {value}, in {file.path}")
     if (key, value) == ("sandbox", "full-access"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from makai.catalog.model_ref import ref_of
 from makai.catalog.model_settings import model_for
 from makai.cli.console import note
@@ -12,10 +14,18 @@ from makai.cli.session_selection import chosen_session
 from makai.core.model import Model, ModelCapability
 from makai.core.session_events import SessionTerms
 from makai.core.settings import Settings, SettingsLayer, resolve_settings
-from makai.harness.registry import harness_id_of
+from makai.harness.registry import NATIVE, harness_id_of
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.requests import CreateSession, ForkSession, GetProjectSettings
 from makai.sessions.service import Sessions
+
+
+def with_agent(request: RunRequest, settings: Settings) -> RunRequest:
+    """The request with the agent of the new session; None is makai's own, also when it was named."""
+    if request.demo or not request.is_new:
+        return request
+    agent = settings.agent_for(request.agent, request.model)
+    return msgspec.structs.replace(request, agent=None if harness_id_of(agent) == NATIVE else agent)
 
 
 async def settings_for(request: RunRequest, sessions: Sessions, models: ModelRuntime) -> Settings:
@@ -36,7 +46,7 @@ def new_session(
     """`model` is None for another agent than makai's own: `--model` then names one of the agent's models."""
     return CreateSession(
         model_ref=request.model or "" if model is None else ref_of(model),
-        harness="native" if request.agent is None else harness_id_of(request.agent),
+        harness=harness_id_of(request.agent),
         mode=settings.mode,
         cwd=request.cwd,
         roots=request.roots,

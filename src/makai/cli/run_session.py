@@ -20,7 +20,7 @@ from makai.catalog.model_ref import parse_model_ref, ref_of
 from makai.cli.console import EXIT_LOGIN_NEEDED, exit_code, note
 from makai.cli.json_schema import OutputSchema
 from makai.cli.line_reader import LineReader
-from makai.cli.new_session import chosen_model, continued_session, new_session, settings_for
+from makai.cli.new_session import chosen_model, continued_session, new_session, settings_for, with_agent
 from makai.cli.provider_access import lacks_model
 from makai.cli.run_approvals import CLIENT_NAME, RunApprovals
 from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput
@@ -53,6 +53,7 @@ async def answer(request: RunRequest, output_format: str) -> int:
             ModelRuntime(on_status=output.status) as models,
             _sessions(request, models) as sessions,
         ):
+            request = with_agent(request, models.resolver.settings)
             if request.takes_default_model and models.resolver.settings.model is None and lacks_model(models):
                 from makai.cli.first_steps import first_model  # most users have a model
 

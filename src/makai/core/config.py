@@ -1,6 +1,7 @@
 """`config.toml`: the user's settings for every command; `docs/configuration.md` shows one. Pure; an error names the
 line or key that is wrong, and unknown keys are refused: a misspelt setting must not be ignored. A project may set only
-`[permissions]` and the settings of `core.settings`, in its `.makai/config.toml` and once its folder is trusted."""
+`[permissions]` and the settings of `core.settings` but `agent`, in its `.makai/config.toml`, once its folder is
+trusted."""
 
 from __future__ import annotations
 
@@ -132,6 +133,7 @@ class ProjectConfig(SettingsLayer, frozen=True, kw_only=True, forbid_unknown_fie
 
 def _layer_of(config: SettingsLayer, sandbox: SandboxLevel | None) -> SettingsLayer:
     return SettingsLayer(
+        agent=config.agent,
         model=config.model,
         mode=config.mode,
         effort=config.effort,
@@ -146,7 +148,11 @@ def parse_config(text: str, where: str = "config.toml") -> Config:
 
 
 def parse_project_config(text: str, where: str = ".makai/config.toml") -> ProjectConfig:
-    return _parsed(text, where, ProjectConfig)
+    config = _parsed(text, where, ProjectConfig)
+    if config.agent is not None:
+        hint = "An agent is a program, so only your own file names one: `makai config set agent NAME`."
+        raise InvalidRequest(f"{place_of(text, ['agent'], where)}: a project cannot choose the agent.", hint=hint)
+    return config
 
 
 def _parsed(text: str, where: str, shape: type[ConfigT]) -> ConfigT:

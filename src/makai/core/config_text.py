@@ -20,6 +20,7 @@ Parse: TypeAlias = Callable[[str], object]
 TEMPLATE: Final = """\
 # Settings of makai; `makai config show` lists them. https://toml.io explains the format.
 
+# agent = "claude"              # instead of makai's own agent; `makai harness list`
 # model = "sonnet"              # a model or an alias; `makai models list`
 # mode = "ask"                  # ask, accept_edits, plan, never_ask
 # effort = "high"               # off, minimal, low, medium, high, xhigh

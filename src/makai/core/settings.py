@@ -3,6 +3,7 @@
 A flag wins over the environment, that over the project's file, that over the user's file, and that over the default. A
 project may make `mode` and `sandbox` stricter than the user's own file and the defaults say, and never wider: what it
 writes beyond that is listed in `Settings.ignored`. The caller reads a project's file only when its folder is trusted.
+`agent` is for the user's own file: an agent is a program, which no project chooses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Theme: TypeAlias = Literal["auto", "dark", "light", "plain"]
 Source: TypeAlias = Literal["flag", "environment", "project", "user", "default"]
 
 MODEL_VARIABLE: Final = "MAKAI_MODEL"
-NAMES: Final = ("model", "mode", "effort", "theme", "sandbox")
+NAMES: Final = ("agent", "model", "mode", "effort", "theme", "sandbox")
 """The settings that have one value; `aliases` are joined instead."""
 _WIDTHS: Final[dict[str, tuple[str, ...]]] = {
     "mode": ("plan", "ask", "accept_edits", "never_ask"),
@@ -33,6 +34,8 @@ _WIDTHS: Final[dict[str, tuple[str, ...]]] = {
 class SettingsLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one source says. None says nothing."""
 
+    agent: str | None = None
+    """As `-a` takes it."""
     model: str | None = None
     mode: PermissionMode | None = None
     effort: ReasoningEffort | None = None
@@ -43,8 +46,10 @@ class SettingsLayer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new session gets. A model or an effort of None is the default of the catalog or of the model."""
+    """What a new session gets. A model or an effort of None is the default of the catalog or of the model, an agent of
+    None is makai's own."""
 
+    agent: str | None = None
     model: str | None = None
     mode: PermissionMode = "ask"
     effort: ReasoningEffort | None = None
@@ -64,11 +69,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             name = target
         return name
 
+    def agent_for(self, named: str | None, model: str | None) -> str | None:
+        """The agent of a new session: the named one, else the default. Naming `PROVIDER/MODEL`, a model of makai's
+        own agent, without an agent means that agent."""
+        return named if named is not None or "/" in (model or "") else self.agent
+
     def within(self, mode: PermissionMode, sandbox: SandboxLevel) -> Settings:
         """For a caller who may give an agent no more than this."""
         widest: dict[str, Any] = {"mode": mode, "sandbox": sandbox}
         wide = {name: value for name, value in widest.items() if _is_wider(name, getattr(self, name), value)}
-        return msgspec.structs.replace(self, **wide)
+        return msgspec.structs.replace(self, agent=None, **wide)
 
 
 _NOTHING: Final = SettingsLayer()
@@ -121,6 +131,8 @@ def _is_wider(name: str, value: str, than: str) -> bool:
 
 def check_layer(layer: SettingsLayer, where: str) -> None:
     """Raises `InvalidRequest` for a value of the right type that cannot be meant."""
+    if layer.agent is not None and not layer.agent.strip():
+        raise InvalidRequest(f"{where}: the agent is empty.", hint="Name one, such as claude, or remove the line.")
     if layer.model is not None and not layer.model.strip():
         raise InvalidRequest(f"{where}: the model is empty.", hint="Name one, or remove the line.")
     for alias, model in layer.aliases.items():

@@ -26,6 +26,7 @@ from makai.core.access import LOCAL
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ParseError, StorageUnavailable
 from makai.core.model import ModelCapability
 from makai.core.settings import Settings
+from makai.harness.registry import NATIVE, harness_id_of
 from makai.protocols.acp.settings import MODEL, ModelChoice, command_for_mode, command_for_model, command_for_option
 from makai.server.acp_client_calls import described_servers, offered_by
 from makai.server.acp_session import AcpSession
@@ -134,11 +135,13 @@ class SessionRequests:
         servers = [_mcp_server(raw) for raw in wanted.mcp_servers]
         sessions = await self._sessions()  # first: settings are read from the same folder
         settings = await self._server.settings(wanted.cwd, self._connection.caller)
-        model_ref, has_tools = self._default_model(settings)
+        harness = harness_id_of(settings.agent_for(None, self._server.model))
+        model_ref, has_tools = self._default_model(settings) if harness == NATIVE else (self._server.model or "", True)
         added = wanted.additional_directories
         terms = ev.SessionTerms(builtin_tools=has_tools, sandbox=settings.sandbox, reasoning_effort=settings.effort)
         create = req.CreateSession(
             model_ref=model_ref,
+            harness=harness,
             mode=settings.mode,
             cwd=wanted.cwd,
             roots=(wanted.cwd, *added) if added else (),

@@ -20,6 +20,7 @@ from makai.core.session_events import DecodedMode, HasPermissionMode, SandboxLev
 from makai.core.version import __version__
 from makai.harness.abilities import abilities
 from makai.harness.acp.known_agents import OfferedAgent
+from makai.harness.registry import NATIVE, harness_id_of
 from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
 from makai.protocols.minicodex.view import page
 from makai.server.backend import Backend
@@ -53,7 +54,8 @@ class NewBody(HasPermissionMode, frozen=True, forbid_unknown_fields=True):
     sandbox: SandboxLevel | None = None
     cwd: str | None = None
     title: str = ""
-    harness: str = "native"
+    harness: str | None = None
+    """None: the user's default agent, or makai's own with a model as `PROVIDER/MODEL`."""
     reasoning_effort: ReasoningEffort | None = None
     tool_servers: tuple[str, ...] = ()
     demo: bool = False
@@ -131,6 +133,7 @@ class SessionRoutes:
                 "default_cwd": os.getcwd(),
                 "default_sandbox": settings.sandbox,
                 "default_mode": settings.mode,
+                "default_agent": harness_id_of(settings.agent),
                 "home_has_models": default is not None,
                 "demo": True,
                 "scope": caller.scope,
@@ -254,7 +257,7 @@ class SessionRoutes:
 
     async def _harnesses(self, request: web.Request) -> web.Response:
         found = await asyncio.to_thread(self._agents)
-        rows = [("native", "makai", True, ""), *((a.harness, a.title, bool(a.program), a.install) for a in found)]
+        rows = [(NATIVE, "makai", True, ""), *((a.harness, a.title, bool(a.program), a.install) for a in found)]
         shown = [
             {"name": name, "title": title, "available": is_there, "install": install}
             | msgspec.to_builtins(abilities(name))
@@ -273,12 +276,13 @@ class SessionRoutes:
         cwd = body.cwd or os.getcwd()
         settings = await self._settings(cwd, caller)
         model_ref = body.model_ref or ""
-        if body.harness == "native" and "/" not in model_ref:  # other agents bring their own models
+        harness = body.harness or harness_id_of(settings.agent_for(None, body.model_ref))
+        if harness == NATIVE and "/" not in model_ref:  # other agents bring their own models
             model_ref = ref_of(model_for(self._backend, settings, model_ref))
         return req.CreateSession(
             model_ref=model_ref,
             mode=body.mode or settings.mode,
-            harness=body.harness,
+            harness=harness,
             cwd=cwd,
             title=body.title,
             terms=SessionTerms(

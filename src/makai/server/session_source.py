@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
+    from makai.core.config import Config
     from makai.core.session_events import SandboxLevel
     from makai.core.settings import Settings
     from makai.harness.acp.known_agents import OfferedAgent
@@ -30,6 +31,17 @@ async def default_settings(folder: str | None, caller: Caller) -> Settings:
     from makai.core.settings import Settings
 
     return Settings()
+
+
+def _with_named_agent(settings: Settings, user: Config) -> Settings:
+    """For a caller who may give an agent by its name only: a command line of the user's own becomes makai's agent."""
+    import msgspec
+
+    from makai.harness.acp.known_agents import is_named
+    from makai.harness.registry import harness_id_of
+
+    is_allowed = settings.agent is None or is_named(harness_id_of(settings.agent), user.agents)
+    return settings if is_allowed else msgspec.structs.replace(settings, agent=None)
 
 
 class SessionSource:
@@ -76,7 +88,9 @@ class SessionSource:
         user = await asyncio.to_thread(read_config, self._folder() / CONFIG_FILE)
         flags = SettingsLayer(sandbox=self._sandbox)
         found = resolve_settings(flags=flags, environ=self._environ, project=project, user=user.settings)
-        return found if caller.may("approve") else found.within("ask", "workspace-write")
+        if not caller.may("approve"):
+            return found.within("ask", "workspace-write")
+        return found if caller.may("admin") else _with_named_agent(found, user)
 
     def _folder(self) -> Path:
         from makai.core.home import home_directory

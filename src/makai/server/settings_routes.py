@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,14 @@ from aiohttp import web
 
 from makai.agent.prompt import INSTRUCTION_FILES, MAX_FILE_BYTES
 from makai.core.access import Caller
-from makai.core.config import Config
+from makai.core.config import AgentConfig, Config
 from makai.core.config_forms import choices_of
 from makai.core.errors import InvalidRequest
 from makai.core.home import home_directory
 from makai.core.settings import Settings, Source
+from makai.harness.registry import NATIVE, harness_id_of
 from makai.providers.config_file import ConfigFile, replace_file, user_config_file
+from makai.providers.logins import read_config
 from makai.server.http_json import answer, answering, read_body
 from makai.server.scopes import check_all_sessions
 from makai.transports.http_guard import caller_of
@@ -28,7 +31,7 @@ from makai.transports.http_guard import caller_of
 if TYPE_CHECKING:
     from makai.server.session_source import SettingsOf
 
-SHOWN: Final = ("model", "mode", "sandbox", "effort")
+SHOWN: Final = ("agent", "model", "mode", "sandbox", "effort")
 """The settings that the page changes; `theme` is about the terminal."""
 MAX_VALUE: Final = 1_000
 MAX_BODY: Final = 4 * MAX_FILE_BYTES
@@ -94,6 +97,10 @@ class SettingsRoutes:
     def _write(self, body: ChangeBody) -> None:
         file = user_config_file(self._folder())
         removed = tuple(name for name in body.reset if _written(file.text(), name) is not None)
+        if (agent := body.values.get("agent")) is not None:
+            from makai.harness.acp.known_agents import check_agent_name
+
+            check_agent_name(agent, read_config(file.path).agents)
         if body.values or removed:
             file.change(body.values, removed)
         if body.instructions is not None:
@@ -111,10 +118,14 @@ class SettingsRoutes:
             except InvalidRequest as error:  # a project's file that cannot be read
                 problem = error
         valid = text if problem is None else ""
+        shown = [_shown_setting(name, settings, valid) for name in SHOWN]
+        if problem is None:
+            agents = (await asyncio.to_thread(read_config, file.path)).agents
+            shown = [_with_agent_names(one, agents) if one.name == "agent" else one for one in shown]
         return {
             "path": str(file.path),
             "folder": folder,
-            "settings": [_shown_setting(name, settings, valid) for name in SHOWN],
+            "settings": shown,
             "ignored": settings.ignored,
             "problem": None if problem is None else {"message": problem.message, "hint": problem.hint or ""},
             "instructions": await asyncio.to_thread(_read_instructions, self._folder()),
@@ -158,6 +169,17 @@ def _shown_setting(name: str, settings: Settings, text: str) -> ShownSetting:
         default=getattr(Settings(), name),
         choices=choices_of([name], Config),
     )
+
+
+def _with_agent_names(setting: ShownSetting, configured: Mapping[str, AgentConfig]) -> ShownSetting:
+    """The setting with the first name of an agent that has several: the page offers agents by it."""
+    from makai.harness.acp.known_agents import agent_of
+
+    def first_name(agent: str | None) -> str | None:
+        harness = harness_id_of(agent)
+        return agent if agent is None or harness == NATIVE else agent_of(harness, configured).name or agent
+
+    return msgspec.structs.replace(setting, value=first_name(setting.value), written=first_name(setting.written))
 
 
 def _read_instructions(home: Path) -> Instructions:

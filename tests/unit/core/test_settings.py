@@ -36,11 +36,18 @@ def test_a_flag_wins_over_the_environment_that_over_the_project_that_over_the_us
 
 def test_every_setting_of_the_user_counts_unless_the_project_names_it() -> None:
     user = SettingsLayer(
-        model="a", mode="never_ask", effort="high", theme="light", sandbox="full-access", aliases={"x": "a", "y": "b"}
+        agent="claude",
+        model="a",
+        mode="never_ask",
+        effort="high",
+        theme="light",
+        sandbox="full-access",
+        aliases={"x": "a", "y": "b"},
     )
     project = SettingsLayer(effort="low", aliases={"y": "c"})
 
     assert resolve_settings(user=user, project=project) == Settings(
+        agent="claude",
         model="a",
         mode="never_ask",
         effort="low",
@@ -163,3 +170,28 @@ def test_a_mistake_in_a_file_is_named_with_its_line_and_what_to_write(text: str,
         parse_config(text, "f.toml")
     assert refused.value.message.startswith(message)
     assert hint in (refused.value.hint or "")
+
+
+def test_a_project_cannot_choose_the_agent() -> None:
+    with pytest.raises(InvalidRequest, match="line 2: a project cannot choose the agent") as refused:
+        parse_project_config('mode = "plan"\nagent = "claude"\n')
+
+    assert (
+        refused.value.hint == "An agent is a program, so only your own file names one: `makai config set agent NAME`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "model", "expected"),
+    [
+        (None, None, "claude"),
+        (None, "opus", "claude"),
+        (None, "openai/gpt-6", None),  # a model of makai's own agent
+        ("native", "opus", "native"),
+        ("codex", "openai/gpt-6", "codex"),
+    ],
+)
+def test_the_default_agent_counts_unless_another_one_or_a_model_of_makai_is_named(
+    named: str | None, model: str | None, expected: str | None
+) -> None:
+    assert Settings(agent="claude").agent_for(named, model) == expected

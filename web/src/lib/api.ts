@@ -14,6 +14,8 @@ export interface Info {
   default_cwd: string;
   default_sandbox?: SandboxLevel;
   default_mode?: PermissionMode;
+  /** The agent of new sessions; `native` is makai's own. */
+  default_agent?: string;
   home_has_models: boolean;
   demo: boolean;
   /** What the token of this page allows, its name, and the only session that it opens, if it is one. */

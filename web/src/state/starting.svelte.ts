@@ -11,10 +11,18 @@ class Starting {
   cwd = $state("");
   /** What the server says about the folder; null until it has. */
   folder: FolderListing | null = $state.raw(null);
-  harness = $state("native");
   effort: ReasoningEffort | "" = $state("");
+  private pickedHarness: string | null = $state(null);
   private pickedMode: PermissionMode | null = $state(null);
   private pickedSandbox: SandboxLevel | null = $state(null);
+
+  get harness(): string {
+    return this.pickedHarness ?? app.info?.default_agent ?? "native";
+  }
+
+  set harness(name: string) {
+    this.pickedHarness = name;
+  }
 
   get mode(): PermissionMode {
     return this.pickedMode ?? app.info?.default_mode ?? "ask";
@@ -68,8 +76,9 @@ class Starting {
     return {
       mode: this.mode,
       sandbox: this.sandbox,
+      harness: this.harness,
       // Other agents bring their own models.
-      ...(this.harness !== "native" ? { harness: this.harness } : app.pickedModel ? { model_ref: app.pickedModel } : {}),
+      ...(this.harness === "native" && app.pickedModel ? { model_ref: app.pickedModel } : {}),
       ...(this.hasEffort && this.effort ? { reasoning_effort: this.effort } : {}),
       ...(this.cwd ? { cwd: this.cwd } : {}),
     };

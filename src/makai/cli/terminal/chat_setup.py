@@ -12,7 +12,7 @@ import msgspec
 from makai.cli.console import EXIT_LOGIN_NEEDED, NO_SANDBOX, has_colour, run_async, styled, tell
 from makai.cli.console import note as warn
 from makai.cli.early_prompt import EARLY_PROMPT, can_redraw
-from makai.cli.new_session import chosen_model, continued_session, new_session, settings_for
+from makai.cli.new_session import chosen_model, continued_session, new_session, settings_for, with_agent
 from makai.cli.provider_access import lacks_model
 from makai.cli.run_request import RunRequest
 from makai.cli.session_access import open_sessions
@@ -56,6 +56,7 @@ async def chat_until_left(request: RunRequest) -> int:
         takeover = note("The process that ran the sessions has ended; this one runs them now.")
         async with open_sessions(models=models, on_takeover=lambda: show([takeover])) as sessions:
             settings = await settings_for(request, sessions, models)
+            request = with_agent(request, settings)
             if request.takes_default_model and settings.model is None and lacks_model(models):
                 from makai.cli.first_steps import first_model  # most users have a model
 

@@ -22,7 +22,7 @@ from makai.auth.credentials import PROXY_VARIABLES
 from makai.core.config import AgentConfig
 from makai.core.errors import InvalidRequest
 from makai.core.programs import find_program
-from makai.harness.registry import DRIVERS, EXTERNAL
+from makai.harness.registry import DRIVERS, EXTERNAL, NATIVE, harness_id_of
 from makai.tools.commands import child_environment, without_blocked
 
 AgentProtocol: TypeAlias = Literal["acp", "amp", "antigravity", "claude-code", "codex-app-server", "stub"]
@@ -169,6 +169,16 @@ def agent_of(harness_id: str, configured: Mapping[str, AgentConfig]) -> AgentSpe
     if not command or not command[0]:
         raise InvalidRequest(f"{harness_id!r} names no agent.", hint=_hint())
     return AgentSpec(title=os.path.basename(command[0]), command=command)
+
+
+def check_agent_name(agent: str, configured: Mapping[str, AgentConfig]) -> None:
+    """Refuse what a person wrote as the default agent when it is neither a name nor `acp:COMMAND LINE`."""
+    harness_id = harness_id_of(agent)
+    if harness_id == NATIVE or is_named(harness_id, configured):
+        return
+    if not agent.strip().startswith(EXTERNAL):
+        raise InvalidRequest(f"There is no agent {agent!r}.", hint=_hint())
+    agent_of(harness_id, configured)
 
 
 class OfferedAgent(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 import type { Scope } from "../api";
 import { addressPart, ask } from "./http";
 
-export type SettingName = "model" | "mode" | "sandbox" | "effort";
+export type SettingName = "agent" | "model" | "mode" | "sandbox" | "effort";
 export type Source = "flag" | "environment" | "project" | "user" | "default";
 
 export interface Setting {
