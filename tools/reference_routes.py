@@ -51,6 +51,7 @@ MEANINGS: Final[dict[tuple[str, str], str]] = {
     ("GET", "/sw.js"): "The service worker: keeps the page's files, never an answer of the server.",
     ("GET", "/offline.html"): "What an installed page shows while makai is not running.",
     ("GET", "/offline.css"): "Its style.",
+    ("GET", "/offline.js"): "Loads the page again when makai answers.",
     ("GET", "/api/search"): "Full-text search in all sessions: `q`, `limit`, `archived`.",
     ("GET", "/api/usage"): "Tokens and cost per day, model, agent and folder: `days`, `tz_minutes`.",
     ("GET", "/api/folders"): "Folders that begin with `path`, and whether it exists.",

@@ -284,10 +284,13 @@ async def test_the_installed_page_says_offline_what_to_do_and_opens_again(browse
             "async () => (await (await caches.open('makai-page-1')).keys()).map(({ url }) => new URL(url).pathname)"
         )
         assert {path for path in kept if not path.startswith("/assets/")} == {
-            "/", "/offline.html", "/offline.css", "/icon.svg"
+            "/", "/offline.html", "/offline.css", "/offline.js", "/icon.svg"
         }  # fmt: skip
         assert "/assets/old.js" not in kept
         await site.server.kill()
         await window.page.goto(site.address())
         await expect(window.page.get_by_role("heading")).to_have_text("makai is not running")
         await expect(window.page.locator("code")).to_have_text("makai serve")
+        site.server.port = int(site.server.url.rpartition(":")[2])
+        await site.server.start()
+        await expect(window.test_id("home")).to_be_visible()

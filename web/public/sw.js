@@ -2,7 +2,7 @@
 // sockets, exports) never passes through it. The page itself always comes from the server when that answers, and a new
 // one throws the files of the old one away, so that an upgrade of the server is never mixed with what was kept.
 const KEPT = "makai-page-1";
-const OFFLINE = ["/offline.html", "/offline.css", "/icon.svg"];
+const OFFLINE = ["/offline.html", "/offline.css", "/offline.js", "/icon.svg"];
 
 addEventListener("install", (event) => {
   event.waitUntil(caches.open(KEPT).then((cache) => cache.addAll(OFFLINE)).then(() => skipWaiting()));

@@ -37,7 +37,7 @@ PAGE_NAME: Final = "makai.localhost"
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]", PAGE_NAME)
 PAGE_FILES: Final = (
     "icon.svg", "icon-waiting.svg", "icon-192.png", "icon-512.png", "icon-maskable-512.png", "manifest.webmanifest",
-    "offline.html", "offline.css", "sw.js",
+    "offline.html", "offline.css", "offline.js", "sw.js",
 )  # fmt: skip
 """The files of the page whose names stay the same; they are the same for everyone."""
 PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/", *(f"/{name}" for name in PAGE_FILES)})
