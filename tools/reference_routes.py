@@ -63,6 +63,7 @@ MEANINGS: Final[dict[tuple[str, str], str]] = {
     ("DELETE", "/api/models/pull"): "Stop the download; what has arrived is kept.",
     ("POST", "/api/sessions/{id}/archive"): "Archive a session, or bring it back: `archived`.",
     ("POST", "/api/sessions/{id}/title"): "Rename a session.",
+    ("POST", "/api/sessions/{id}/effort"): "How much the model reasons from the next run on: `effort`.",
     ("GET", "/api/sessions/{id}/files"): "Files of the session's folder, for `@file`.",
     ("GET", "/api/sessions/{id}/commands"): "Slash commands and prompts of the session.",
     ("POST", "/api/sessions/{id}/compose"): "A message with its files and commands filled in; nothing is sent.",

@@ -120,6 +120,22 @@ async def test_the_list_can_be_searched(tmp_path: Path) -> None:
             assert {shown["session_id"] for shown in found["sessions"]} == set(expected), words
 
 
+async def test_the_effort_of_a_session_is_changed_and_clients_are_told(tmp_path: Path) -> None:
+    async with serving(tmp_path, HELLO) as site:
+        session_id = await site.session()
+        client = await site.client(session_id, *BOTH)
+        address = f"/api/sessions/{session_id}/effort"
+        assert await site.ask("POST", address, {"effort": "high"}) == (204, "")
+        told = await client.until("terms_changed")
+        changed = (await site.sessions.dispatch(GetState(session_id))).terms
+        assert await site.ask("POST", address, {"effort": None}) == (204, "")
+        reset = (await site.sessions.dispatch(GetState(session_id))).terms
+        assert (await site.ask("POST", address, {"effort": "more"}))[0] == 400
+
+    assert told[-1]["reasoning_effort"] == "high"
+    assert (changed.reasoning_effort, reset) == ("high", msgspec.structs.replace(changed, reasoning_effort=None))
+
+
 async def test_an_archived_session_leaves_the_list_until_it_is_brought_back(tmp_path: Path) -> None:
     async def listed(query: str = "") -> list[str]:
         status, found = await site.ask("GET", f"/api/sessions{query}")
@@ -160,7 +176,7 @@ async def test_info_harnesses_and_approvals(tmp_path: Path, project: Path) -> No
         assert status == 200
         caller = {"scope": "admin", "token": "server", "session_id": None}
         settings = {"version", "default_model_ref", "default_cwd", "default_sandbox", "default_mode", "home_has_models"}
-        settings |= {"demo"}
+        settings |= {"demo", "default_agent"}
         assert {name: info.pop(name) for name in caller} == caller
         assert set(info) == settings
         assert info["version"] == __version__

@@ -43,6 +43,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/api/sessions/{id}/fork"): {},
     ("POST", "/api/sessions/{id}/archive"): {"archived": True},
     ("POST", "/api/sessions/{id}/title"): {"title": "t"},
+    ("POST", "/api/sessions/{id}/effort"): {"effort": "low"},
     ("POST", "/api/auth/login"): {"provider_id": "no-such-provider"},
     ("POST", "/api/auth/flows/{flow_id}/answer"): {"prompt_id": "p", "answer": "a"},
     ("POST", "/api/auth/logout"): {"provider_id": "no-such-provider"},

@@ -94,9 +94,10 @@ class PullRoutes:
         if self._pulling is not None and not self._pulling.done():
             step = self._progress
             return _state("running") if step is None else _state("running", step.stage, step.done, step.total)
-        if installed(home_directory(os.environ)) is None:
+        home = home_directory(os.environ)
+        if installed(home, SMOLLM2) is None:
             return self._ended or _state("none")
-        if trouble := local_trouble(home_directory(os.environ)):
+        if trouble := local_trouble(home, SMOLLM2):
             return _state("failed", message=f"The model is downloaded, but {trouble}")
         return msgspec.structs.replace(_state("done"), model_ref=f"local/openai-completions@{SMOLLM2.id}")
 

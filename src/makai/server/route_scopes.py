@@ -42,6 +42,7 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("POST", "/api/sessions/{id}/fork"): "prompt",
     ("POST", "/api/sessions/{id}/archive"): "prompt",
     ("POST", "/api/sessions/{id}/title"): "prompt",
+    ("POST", "/api/sessions/{id}/effort"): "prompt",
     ("GET", "/api/sessions/{id}/export"): "observe",
     ("GET", "/api/sessions/{id}/restore"): "observe",
     ("GET", "/api/sessions/{id}/diff"): "observe",

@@ -71,6 +71,11 @@ class ArchiveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     archived: bool
 
 
+class EffortBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    effort: ReasoningEffort | None
+    """None: as the model does by itself."""
+
+
 class TitleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
 
@@ -98,6 +103,7 @@ class SessionRoutes:
             ("POST", "/api/sessions/{id}/fork", self._fork),
             ("POST", "/api/sessions/{id}/archive", self._archive),
             ("POST", "/api/sessions/{id}/title", self._rename),
+            ("POST", "/api/sessions/{id}/effort", self._set_effort),
             ("GET", "/api/sessions/{id}/export", self._export),
             ("GET", "/api/sessions/{id}/transcript", self._transcript),
             ("GET", "/api/sessions/{id}/restore", self._preview_restore),
@@ -192,6 +198,14 @@ class SessionRoutes:
     async def _rename(self, request: web.Request) -> web.Response:
         body = await read_body(request, TitleBody, MAX_BODY)
         return await self._command(request, cmd.SetTitle(now=0, title=body.title))
+
+    async def _set_effort(self, request: web.Request) -> web.Response:
+        """How much the model reasons from the next run on."""
+        body = await read_body(request, EffortBody, MAX_BODY)
+        sessions, session_id = await self._session(request)
+        terms = (await sessions.dispatch(req.GetState(session_id))).terms
+        changed = msgspec.structs.replace(terms, reasoning_effort=body.effort)
+        return await self._command(request, cmd.SetTerms(now=0, terms=changed))
 
     async def _command(self, request: web.Request, command: cmd.UserCommand) -> web.Response:
         sessions, session_id = await self._session(request)

@@ -419,7 +419,8 @@ class OwnedSessions:
         async for logged in base.replay(self._log, session_id, checkpointed, deltas=False):
             state = evolve(state, logged)
         # Deltas at the very end were not read, and change nothing but the numbers.
-        state = msgspec.structs.replace(state, last_event_id=summary.events, last_ts=summary.updated_ms)
+        last_ts = max(state.last_ts, summary.updated_ms)
+        state = msgspec.structs.replace(state, last_event_id=summary.events, last_ts=last_ts)
         return self._new_live(session_id, state, checkpointed)
 
     def _new_live(self, session_id: str, state: SessionState, checkpointed: int = 0) -> LiveSession:

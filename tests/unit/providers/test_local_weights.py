@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
 import os
 import sys
-import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
+from support.tiny_weights import (
+    GGUF,
+    TINY,
+    WHEEL,
+    Mirror,
+    UsePip,
+    copying_of,
+    link_to,
+    mirrored,
+    model_of,
+    wheel_of,
+)
 
 from makai.core.errors import InvalidRequest, MakaiError, ModelNotFound, NotSupported, ParseError, ProviderError
 from makai.providers.local import fetch
 from makai.providers.local.install import pull
-from makai.providers.local.weights import SMOLLM2, LocalModel, PullProgress, find_model, installed
-
-GGUF = b"GGUF" + bytes(range(256)) * 12_000
-MEMBER = "tiny_weights/tiny.gguf"
-
-
-def _wheel(member: str = MEMBER, content: bytes = GGUF) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(member), content)
-        archive.writestr(zipfile.ZipInfo("tiny_weights/__init__.py"), b"raise SystemExit")
-    return buffer.getvalue()
-
-
-def _model(wheel: bytes, gguf: bytes = GGUF) -> LocalModel:
-    return LocalModel(
-        name="tiny",
-        id="tiny-1",
-        display_name="Tiny",
-        description="not a model",
-        licence="Apache-2.0",
-        context_window=16,
-        file_name="tiny.gguf",
-        size=len(gguf),
-        sha256=hashlib.sha256(gguf).hexdigest(),
-        project="tiny-weights",
-        version="1.0",
-        wheel_name="tiny_weights-1.0-py3-none-any.whl",
-        wheel_size=len(wheel),
-        wheel_sha256=hashlib.sha256(wheel).hexdigest(),
-        wheel_member=MEMBER,
-    )
-
-
-WHEEL = _wheel()
-TINY = _model(WHEEL)
+from makai.providers.local.weights import SMOLLM2, PullProgress, find_model, installed
 
 
 def _files(root: Path) -> list[str]:
@@ -64,91 +36,15 @@ INSTALLED = ["cache/pull/tiny.lock", "models/tiny.gguf"]
 NOT_INSTALLED = ["cache/pull/tiny.lock"]
 
 
-class Mirror:
-    """A file server that does ranges and can hang up early."""
-
-    def __init__(self) -> None:
-        self.content = WHEEL
-        self.asked: list[str | None] = []
-        self.hang_up_after: int | None = None
-        self.status = 200
-        self.url = ""
-
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        wanted = request.headers.get("Range")
-        self.asked.append(wanted)
-        if self.status != 200:
-            return web.Response(status=self.status)
-        offset = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        body = self.content[offset:]
-        response = web.StreamResponse(status=206 if wanted else 200)
-        response.content_length = len(body)
-        if wanted:
-            response.headers["Content-Range"] = f"bytes {offset}-{len(self.content) - 1}/{len(self.content)}"
-        await response.prepare(request)
-        if self.hang_up_after is not None:
-            await response.write(body[: self.hang_up_after])
-            assert request.transport is not None
-            request.transport.close()
-            return response
-        await response.write(body)
-        return response
-
-
 @pytest.fixture
 async def mirror() -> AsyncIterator[Mirror]:
-    files = Mirror()
-    application = web.Application()
-    application.router.add_get("/{name}", files.serve)
-    async with TestServer(application) as server:
-        files.url = str(server.make_url(f"/{TINY.wheel_name}"))
-        yield files
-
-
-FAKE_PIP = """
-import os, shutil, sys
-arguments = sys.argv[1:]
-if arguments == ["--version"]:
-    print("pip {version} from /somewhere")
-elif arguments[0] == "index":
-    print({index!r})
-else:
-    with open({record!r}, "a") as record:
-        print(*arguments, file=record)
-    {download}
-"""
+    async with mirrored() as mirror:
+        yield mirror
 
 
 @pytest.fixture
 def use_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UsePip:
     return UsePip(tmp_path, monkeypatch)
-
-
-class UsePip:
-    """Puts a pip of a chosen kind in the place of the real one."""
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._script = root / "fake_pip.py"
-        self._record = root / "pip-calls.txt"
-        self._monkeypatch = monkeypatch
-
-    def __call__(
-        self, *, version: str = "26.3", index: str = "", download: str = "sys.exit('ERROR: no network')"
-    ) -> None:
-        text = FAKE_PIP.format(version=version, index=index, record=str(self._record), download=download)
-        self._script.write_text(text)
-        self._monkeypatch.setattr(fetch, "PIP", (sys.executable, str(self._script)))
-
-    def downloads(self) -> list[str]:
-        return self._record.read_text().splitlines() if self._record.exists() else []
-
-
-def _copying(wheel: Path) -> str:
-    return f"shutil.copy({str(wheel)!r}, arguments[arguments.index('--dest') + 1])"
-
-
-def _link(url: str, sha256: str = TINY.wheel_sha256) -> str:
-    return f"  Found link {url}#sha256={sha256} (from an index)\n"
 
 
 def test_the_registry_knows_smollm2_by_name_and_by_id() -> None:
@@ -160,7 +56,7 @@ def test_the_registry_knows_smollm2_by_name_and_by_id() -> None:
 
 
 async def test_a_pull_downloads_checks_unpacks_and_cleans_up(tmp_path: Path, mirror: Mirror, use_pip: UsePip) -> None:
-    use_pip(index=_link(mirror.url))
+    use_pip(index=link_to(mirror.url))
     home = tmp_path / "home"
     seen: list[PullProgress] = []
 
@@ -177,7 +73,7 @@ async def test_a_pull_downloads_checks_unpacks_and_cleans_up(tmp_path: Path, mir
 async def test_intact_weights_are_not_fetched_again_and_damaged_ones_are(
     tmp_path: Path, mirror: Mirror, use_pip: UsePip
 ) -> None:
-    use_pip(index=_link(mirror.url))
+    use_pip(index=link_to(mirror.url))
     path = await pull(TINY, home=tmp_path / "home")
     await pull(TINY, home=tmp_path / "home")
     assert len(mirror.asked) == 1
@@ -190,7 +86,7 @@ async def test_intact_weights_are_not_fetched_again_and_damaged_ones_are(
 async def test_an_interrupted_download_is_continued_by_the_next_pull(
     tmp_path: Path, mirror: Mirror, use_pip: UsePip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_pip(index=_link(mirror.url))
+    use_pip(index=link_to(mirror.url))
     monkeypatch.setattr(fetch, "_RESUME_PAUSE_S", 0.0)
     mirror.hang_up_after = 100_000
     with pytest.raises(ProviderError, match="interrupted at 500000 of") as caught:
@@ -207,7 +103,7 @@ async def test_an_interrupted_download_is_continued_by_the_next_pull(
 
 
 async def test_a_cancelled_download_keeps_what_it_has(tmp_path: Path, mirror: Mirror, use_pip: UsePip) -> None:
-    use_pip(index=_link(mirror.url))
+    use_pip(index=link_to(mirror.url))
 
     def stop_early(step: PullProgress) -> None:
         if step.stage == "downloading" and step.done > 0:
@@ -235,7 +131,7 @@ async def test_a_wheel_that_was_already_fetched_is_only_unpacked(tmp_path: Path,
 
 
 async def test_a_changed_wheel_is_refused_and_removed(tmp_path: Path, mirror: Mirror, use_pip: UsePip) -> None:
-    use_pip(index=_link(mirror.url))
+    use_pip(index=link_to(mirror.url))
     mirror.content = WHEEL[:-1] + b"!"
 
     with pytest.raises(ParseError, match="corrupt: its sha256 is not the pinned one"):
@@ -245,7 +141,7 @@ async def test_a_changed_wheel_is_refused_and_removed(tmp_path: Path, mirror: Mi
 
 
 async def test_a_link_without_the_pinned_hash_is_not_followed(tmp_path: Path, mirror: Mirror, use_pip: UsePip) -> None:
-    use_pip(index=_link(mirror.url, sha256="0" * 64))
+    use_pip(index=link_to(mirror.url, sha256="0" * 64))
 
     with pytest.raises(ProviderError, match=r"pip could not download tiny-weights 1\.0: no network") as caught:
         await pull(TINY, home=tmp_path / "home")
@@ -271,7 +167,7 @@ async def test_pip_downloads_when_the_link_wants_a_login(
 ) -> None:
     mirror.status = 401
     (tmp_path / TINY.wheel_name).write_bytes(WHEEL)
-    use_pip(version=version, index=_link(mirror.url), download=_copying(tmp_path / TINY.wheel_name))
+    use_pip(version=version, index=link_to(mirror.url), download=copying_of(tmp_path / TINY.wheel_name))
 
     assert (await pull(TINY, home=tmp_path / "home")).read_bytes() == GGUF
 
@@ -333,8 +229,8 @@ async def test_a_file_the_user_has_is_installed_and_left_alone(tmp_path: Path, c
     ("content", "message"),
     [
         (b"GGUF" + b"x" * (len(GGUF) - 4), "sha256 is not the pinned one. Nothing was installed"),
-        (_wheel(content=GGUF[:-1] + b"!"), "sha256 is not the pinned one. Nothing was installed"),
-        (_wheel(member="tiny_weights/TINY.gguf"), "is not a wheel that holds tiny_weights/tiny.gguf"),
+        (wheel_of(content=GGUF[:-1] + b"!"), "sha256 is not the pinned one. Nothing was installed"),
+        (wheel_of(member="tiny_weights/TINY.gguf"), "is not a wheel that holds tiny_weights/tiny.gguf"),
         (WHEEL[:1000] + b"!" + WHEEL[1001:], "is not a wheel that holds tiny_weights/tiny.gguf"),
         (b"x" * len(WHEEL), "sha256 is not the pinned one. Nothing was installed"),
     ],
@@ -364,8 +260,8 @@ async def test_a_file_of_the_wrong_size_is_refused_at_once(tmp_path: Path, conte
 
 
 async def test_a_member_that_unpacks_to_more_than_it_should_is_stopped(tmp_path: Path) -> None:
-    bomb = _wheel(content=b"\0" * 50_000_000)
-    model = _model(bomb)
+    bomb = wheel_of(content=b"\0" * 50_000_000)
+    model = model_of(bomb)
     (tmp_path / "bomb.whl").write_bytes(bomb)
     seen: list[PullProgress] = []
 
@@ -412,7 +308,7 @@ def test_pip_output_of_old_and_new_versions_is_understood() -> None:
     assert fetch.parse_pip_version("No module named pip") is None
     assert fetch.parse_raw_progress("Progress 0 of 9\nProgress 7 of 9\nProgr") == 7
     assert fetch.parse_raw_progress("Downloading x.whl (92.9 MB)") is None
-    assert fetch.find_pinned_link(_link("https://h/a.whl", "0" * 64) + _link("https://h/b.whl"), TINY.wheel_sha256) == (
-        "https://h/b.whl"
-    )
-    assert fetch.find_pinned_link(_link("file:///b.whl"), TINY.wheel_sha256) is None
+    assert fetch.find_pinned_link(
+        link_to("https://h/a.whl", "0" * 64) + link_to("https://h/b.whl"), TINY.wheel_sha256
+    ) == ("https://h/b.whl")
+    assert fetch.find_pinned_link(link_to("file:///b.whl"), TINY.wheel_sha256) is None

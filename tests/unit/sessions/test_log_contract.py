@@ -230,6 +230,17 @@ async def test_a_list_is_with_or_without_archived_sessions(log: EventLog) -> Non
     )
 
 
+async def test_archiving_is_no_use_of_a_session_and_time_does_not_run_backwards(log: EventLog) -> None:
+    await log.append("one", [Pending(NOW_MS, None, ev.SessionCreated(model_ref="m"))], 0)
+    await log.append("one", [Pending(NOW_MS + 50, None, ev.SessionArchived(archived=True))], 1)
+    archived = await log.session("one")
+    await log.append("one", [Pending(NOW_MS + 20, None, ev.TitleChanged(title="t"))], 2)
+    used = await log.session("one")
+
+    assert (archived and archived.updated_ms, used and used.updated_ms) == (NOW_MS, NOW_MS + 50)
+    assert [logged.ts for logged in await log.read("one")] == [NOW_MS, NOW_MS + 50, NOW_MS + 50]
+
+
 async def test_a_stated_total_replaces_the_sum_of_the_turns(log: EventLog) -> None:
     total = Usage(input=100, output=50, cost_usd=0.5)
     await log.append("one", pending(ev.TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=1))), 0)

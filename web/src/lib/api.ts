@@ -121,6 +121,9 @@ export const api = {
     ),
   session: (sessionId: string) => ask<SessionRow>("GET", `/api/sessions/${addressPart(sessionId)}`),
   create: (wanted: NewSession) => ask<{ session_id: string }>("POST", "/api/sessions", wanted),
+  /** Null: as the model does by itself. */
+  setEffort: (sessionId: string, effort: ReasoningEffort | null) =>
+    ask<void>("POST", `/api/sessions/${addressPart(sessionId)}/effort`, { effort }),
   remove: (sessionId: string) => ask<void>("DELETE", `/api/sessions/${addressPart(sessionId)}`),
   fork: (sessionId: string, point: BranchPoint = {}) =>
     ask<{ session_id: string }>("POST", `/api/sessions/${addressPart(sessionId)}/fork`, point),

@@ -110,6 +110,23 @@ export function clock(ts: string | null): string {
     : "";
 }
 
+const EFFORT_NAMES: Record<string, string> = {
+  "": "Thinks as usual",
+  off: "Does not think",
+  minimal: "Thinks least",
+  low: "Thinks little",
+  medium: "Thinks some",
+  high: "Thinks hard",
+  xhigh: "Thinks hardest",
+};
+
+/** The usual efforts with their names, and the one that is set. */
+export function effortChoices(current: string): [string, string][] {
+  const usual = ["", "low", "medium", "high"];
+  const shown = Object.keys(EFFORT_NAMES).filter((one) => one === current || usual.includes(one));
+  return shown.map((one) => [one, EFFORT_NAMES[one] ?? one]);
+}
+
 /** "a, b and c". */
 export function listed(words: string[]): string {
   return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;

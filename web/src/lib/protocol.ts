@@ -380,6 +380,8 @@ export interface SessionDetails extends Envelope {
   closed: boolean;
   waiting: WaitingInput[];
   cwd?: string;
+  archived?: boolean;
+  reasoning_effort?: "high" | "low" | "medium" | "minimal" | "off" | "xhigh";
   forked_from?: string;
   usage?: Usage;
   context_tokens?: number;
@@ -429,7 +431,11 @@ export interface AgentChanged extends EventBase {
 export interface ModeChanged extends EventBase { type: "mode_changed"; mode: PermissionMode; }
 
 /** makai.1 */
-export interface TermsChanged extends EventBase { type: "terms_changed"; sandbox: SandboxLevel; }
+export interface TermsChanged extends EventBase {
+  type: "terms_changed";
+  sandbox: SandboxLevel;
+  reasoning_effort?: "high" | "low" | "medium" | "minimal" | "off" | "xhigh";
+}
 
 /** makai.1 */
 export interface TurnStarted extends EventBase {

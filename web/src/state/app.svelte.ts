@@ -4,6 +4,7 @@ import { addressOf, readAddress } from "../lib/address";
 import { ApiError } from "../lib/api/http";
 import { decodedPart } from "../lib/carried";
 import type { Draft } from "../lib/attachments";
+import { keepAttachments } from "../lib/kept_attachments";
 import { saveDraft } from "../lib/outbox";
 import { SessionPages } from "./pages.svelte";
 import { composed } from "./sending";
@@ -11,7 +12,7 @@ import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
 
 export type Dialog =
-  | "folder" | "agent" | "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | "changes" | "terminal" | null;
+  | "folder" | "agent" | "help" | "login" | "model" | "rename" | "delete" | "undo" | "redo" | "changes" | "terminal" | "usage" | null;
 export type Access = "unknown" | "granted" | "refused" | "unreachable";
 export type Theme = "system" | "light" | "dark";
 
@@ -141,6 +142,7 @@ class App {
       return await composed(sessionId, first);
     } catch (error) {
       saveDraft(localStorage, sessionId, first.text);
+      await keepAttachments(sessionId, first);
       this.report(error);
       return null;
     }

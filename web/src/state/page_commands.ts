@@ -16,7 +16,7 @@ export function carryOut(name: string, argument: string, session: Session | null
   return why ? refuse(why) : act(argument, session as Session);
 }
 
-const NEEDED: Record<string, Scope> = { undo: "approve", redo: "approve", login: "admin", export: "observe", copy: "observe", help: "observe" };
+const NEEDED: Record<string, Scope> = { undo: "approve", redo: "approve", login: "admin", export: "observe", copy: "observe", help: "observe", diff: "observe", context: "observe", cost: "observe", mcp: "approve", trust: "approve" };
 
 function refuse(reason: string): false {
   toast("error", reason);
@@ -34,6 +34,9 @@ const ANYWHERE: Record<string, (argument: string) => boolean> = {
   agent: () => done(() => (app.dialog = "agent")),
   login: () => done(() => (app.dialog = "login")),
   help: () => done(() => (app.dialog = "help")),
+  cost: () => done(() => (location.hash = "#/settings/usage")),
+  mcp: () => done(() => (location.hash = "#/settings/mcp")),
+  trust: () => done(() => (location.hash = "#/settings/folders")),
 };
 
 const IN_SESSION: Record<string, (argument: string, session: Session) => boolean> = {
@@ -45,6 +48,9 @@ const IN_SESSION: Record<string, (argument: string, session: Session) => boolean
   },
   steer: (argument, session) => (argument ? done(() => session.send(argument, [], "steer")) : refuse("Write /steer and your message.")),
   compact: (_, session) => done(() => session.compact()),
+  diff: () => done(() => (app.dialog = "changes")),
+  context: () => done(() => (app.dialog = "usage")),
+  cost: () => done(() => (app.dialog = "usage")),
   new: () => done(() => app.open(null)),
   fork: (_, session) => done(() => void app.fork(session.id)),
   undo: () => done(() => (app.dialog = "undo")),

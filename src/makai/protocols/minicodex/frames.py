@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from makai.core.confinement import Confinement, OfferedGrant
 from makai.core.messages import StopReason
+from makai.core.model import ReasoningEffort
 from makai.core.session_events import (
     Decision,
     Delivery,
@@ -264,6 +265,9 @@ class SessionDetails(BaseFrame, frozen=True, kw_only=True, tag="session_details"
     closed: bool
     waiting: tuple[WaitingInput, ...]
     cwd: str | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+    reasoning_effort: ReasoningEffort | UnsetType = UNSET
+    """Absent: as the model does by itself."""
     forked_from: str | UnsetType = UNSET
     """The session from which this one was branched; it may have been deleted since."""
     usage: Usage | UnsetType = UNSET
@@ -310,6 +314,7 @@ class ModeChangedFrame(EventBase, frozen=True, kw_only=True, tag="mode_changed")
 
 class TermsChangedFrame(EventBase, frozen=True, kw_only=True, tag="terms_changed"):
     sandbox: SandboxLevel
+    reasoning_effort: ReasoningEffort | UnsetType = UNSET
 
 
 class TurnStartedFrame(EventBase, frozen=True, kw_only=True, tag="turn_started"):

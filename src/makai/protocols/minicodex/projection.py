@@ -166,7 +166,9 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.ModelChanged: _same(frames.ModelChangedFrame),
     log.HarnessChanged: _same(frames.AgentChangedFrame),
     log.ModeChanged: _same(frames.ModeChangedFrame),
-    log.TermsChanged: _same(frames.TermsChangedFrame, sandbox="terms.sandbox"),
+    log.TermsChanged: _same(
+        frames.TermsChangedFrame, sandbox="terms.sandbox", reasoning_effort="terms.reasoning_effort"
+    ),
     log.SessionArchived: _same(frames.SessionArchivedFrame),
     log.SessionClosed: _same(frames.SessionClosedFrame),
     log.InputAccepted: _same(frames.InputAcceptedFrame, text=_words, images=_images),

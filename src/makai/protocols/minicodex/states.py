@@ -81,6 +81,8 @@ def session_details(session_id: str, state: engine.SessionState, usage: UsageRep
             for waiting in state.waiting
         ),
         cwd=present(state.cwd),
+        archived=state.archived or UNSET,
+        reasoning_effort=present(state.terms.reasoning_effort),
         forked_from=present(state.forked_from),
         usage=usage.total if usage else state.usage if state.usage != Usage() else UNSET,
         context_tokens=present(usage.context_tokens) if usage else UNSET,

@@ -50,7 +50,7 @@ class MemoryLog:
         summary = session.view.summary
         if summary.events != expected_last:
             raise encoding.conflict(session_id, expected_last, summary.events)
-        stored = encoding.numbered(session_id, bodies, summary.events, summary.updated_ms)
+        stored = encoding.numbered(session_id, bodies, summary.events, session.view.latest_ms)
         session.view, grants = projection.appended(session.view, bodies, stored)
         self._store.grants.update({(grant.folder, grant.rule): grant for grant in grants})
         session.stored += stored

@@ -21,6 +21,13 @@ class Projection(msgspec.Struct, frozen=True):
     summary: SessionSummary
     approvals: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Calls that wait for a person, and the events that asked."""
+    last_ms: int = 0
+    """The time of the last event. `updated_ms` is when the session was last used, which archiving is not."""
+
+    @property
+    def latest_ms(self) -> int:
+        """No later event has an earlier time. Rows of older versions have no `last_ms`."""
+        return max(self.last_ms, self.summary.updated_ms)
 
 
 def empty(session_id: str) -> Projection:
@@ -33,14 +40,22 @@ def appended(
     """After one append, and what it granted for always: of several about one folder and rule the last one counts."""
     first = stored[0].record.event_id
     facts = [(number, body.fact) for number, body in enumerate(bodies, first) if type(body.fact) in _AFFECTS]
-    after = folded(before, facts, stored[-1].record.event_id, stored[0].ts, stored[-1].ts)
+    archiving = {number for number, fact in facts if isinstance(fact, ev.SessionArchived)}
+    used = next((one.ts for one in reversed(stored) if one.record.event_id not in archiving), None)
+    after = folded(before, facts, stored[-1].record.event_id, stored[0].ts, stored[-1].ts, used)
     return after, _granted(before.summary, facts, stored)
 
 
 def folded(
-    projection: Projection, facts: Iterable[tuple[int, ev.SessionEvent]], events: int, first_ms: int, last_ms: int
+    projection: Projection,
+    facts: Iterable[tuple[int, ev.SessionEvent]],
+    events: int,
+    first_ms: int,
+    last_ms: int,
+    used_ms: int | None,
 ) -> Projection:
-    """After numbered events, with the counts and times that every event changes set once for all of them."""
+    """After numbered events, with the counts and times that every event changes set once for all of them. `used_ms` is
+    None when the session was only archived, or taken out of the archive."""
     summary, approvals = projection.summary, projection.approvals
     for event_id, event in facts:
         if change := _SUMMARY_CHANGES.get(type(event)):
@@ -52,9 +67,14 @@ def folded(
     created, waiting = summary.created_ms or first_ms, len(approvals)
     return Projection(
         msgspec.structs.replace(
-            summary, events=events, created_ms=created, updated_ms=last_ms, pending_approvals=waiting
+            summary,
+            events=events,
+            created_ms=created,
+            updated_ms=summary.updated_ms if used_ms is None else used_ms,
+            pending_approvals=waiting,
         ),
         approvals,
+        last_ms,
     )
 
 

@@ -167,7 +167,9 @@ def _good(connection: sqlite3.Connection, session: _Found, numbers: range) -> di
 
 def _followed(view: projection.Projection, logged: LoggedEvent) -> projection.Projection:
     facts = [(logged.event_id, logged.event)] if isinstance(logged, ev.Logged) else []
-    return projection.folded(view, facts, logged.event_id, logged.ts, logged.ts)
+    is_archiving = any(isinstance(fact, ev.SessionArchived) for _, fact in facts)
+    used_ms = None if is_archiving else logged.ts
+    return projection.folded(view, facts, logged.event_id, logged.ts, logged.ts, used_ms)
 
 
 def _empty_wal(path: Path) -> None:
@@ -197,7 +199,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, session: _Found) -> 
     view = projection.empty(session.session_id)
     new.execute("BEGIN IMMEDIATE")
     for event_id, record in _scan(old, session):
-        stored = _kept(session, record) if record else _substitute(session, event_id, view.summary.updated_ms)
+        stored = _kept(session, record) if record else _substitute(session, event_id, view.latest_ms)
         view = _followed(view, encoding.decoded_one(stored.record))
         store.insert_events(new, [(session.session_key, stored)])
     if view.summary.events:

@@ -219,7 +219,7 @@ class Writer:
         if head.last != append.expected_last:
             raise encoding.conflict(session_id, append.expected_last, head.last)
         view, key = head.row.view, head.row.session_key
-        stored = encoding.numbered(session_id, append.bodies, head.last, view.summary.updated_ms)
+        stored = encoding.numbered(session_id, append.bodies, head.last, view.latest_ms)
         following, grants = projection.appended(view, append.bodies, stored)
         row = store.SessionRow(key, following)
         batch.heads[session_id] = head.extended(row, stored)

@@ -123,7 +123,9 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
     case "mode_changed":
       return { ...view, mode: frame.mode };
     case "terms_changed":
-      return { ...view, sandbox: frame.sandbox };
+      return { ...view, sandbox: frame.sandbox, effort: frame.reasoning_effort ?? "" };
+    case "session_archived":
+      return { ...view, archived: frame.archived };
     case "usage":
       return {
         ...view,
@@ -223,10 +225,8 @@ function fromSnapshot(view: SessionView, frame: Snapshot): SessionView {
     ...emptyView(frame.session_state.session_id),
     title: view.title,
     modelRef: view.modelRef,
-    mode: view.mode,
-    sandbox: view.sandbox,
-    harness: view.harness,
-    cwd: view.cwd,
+    ...{ mode: view.mode, sandbox: view.sandbox, effort: view.effort },
+    ...{ harness: view.harness, cwd: view.cwd, archived: view.archived },
     forkedFrom: view.forkedFrom,
     usage: view.usage,
     contextTokens: view.contextTokens,
@@ -253,6 +253,8 @@ function withDetails(view: SessionView, frame: SessionDetails): SessionView {
     modelRef: frame.model_ref,
     mode: frame.mode,
     sandbox: frame.sandbox,
+    effort: frame.reasoning_effort ?? "",
+    archived: frame.archived ?? false,
     harness: frame.harness,
     cwd: frame.cwd ?? "",
     closed: frame.closed,

@@ -17,6 +17,9 @@ export interface SessionView {
   modelRef: string;
   mode: PermissionMode;
   sandbox: SandboxLevel;
+  /** How much the model reasons; empty: as it does by itself. */
+  effort: string;
+  archived: boolean;
   harness: string;
   cwd: string;
   closed: boolean;
@@ -47,6 +50,8 @@ export function emptyView(sessionId: string): SessionView {
     modelRef: "",
     mode: "ask",
     sandbox: "workspace-write",
+    effort: "",
+    archived: false,
     harness: "",
     cwd: "",
     closed: false,
