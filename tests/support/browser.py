@@ -139,9 +139,9 @@ class Window:
         # The page's policy forbids foreign scripts, so this one runs as the developer tools' own.
         if not await self.page.evaluate("() => 'axe' in window"):
             await self.page.evaluate(f"() => {{ {AXE.read_text(encoding='utf-8')} }}")
+        options = {"runOnly": {"type": "rule", "values": list(rules)}} if rules else {}
         found: list[dict[str, Any]] = await self.page.evaluate(
-            "async (rules) => (await axe.run(document, rules.length ? { runOnly: { type: 'rule', values: rules } } : {})).violations",
-            rules,
+            "async (options) => (await axe.run(document, options)).violations", options
         )
         shown = "{html}: {failureSummary}".format_map
         return [Violation(one["id"], one["impact"], tuple(map(shown, one["nodes"]))) for one in found]
