@@ -169,8 +169,9 @@ async def _restore(window: Window) -> None:
 
 
 async def _terminal(window: Window) -> None:
+    await expect(window.tool("shell")).to_be_visible()
     await window.press("v")
-    await expect(window.test_id("command-pane").get_by_test_id("terminal")).to_contain_text("test_60")
+    await expect(window.test_id("command-state")).to_have_text("Running")
 
 
 async def _menu(window: Window) -> None:
