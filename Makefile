@@ -16,7 +16,7 @@ NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 PAGE_PACKAGES := $(if $(filter test checkpage faults mutants,$(MAKECMDGOALS)),,--omit=dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-real check faults mutants bench schema docs picture requirements lock dependencies sbom release clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test test-real check faults mutants bench schema docs picture screenshots requirements lock dependencies sbom release clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ docs: .venv/.ready .venv-docs/.ready ## regenerate transcripts (needs curl) and 
 
 picture: .venv/.ready ## draw docs/screenshots/terminal-day.svg from a real terminal (needs bubblewrap)
 	@MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/e2e/test_day_at_the_terminal.py
+
+screenshots: .venv/.ready page ## take pictures of every view of the page: docs/screenshots/page, the others in test-artifacts (needs chromium)
+	@MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/browser/test_views.py
 
 requirements: .venv/.ready ## covered, diverging and open requirements per area
 	@$(BIN)/python tools/requirements.py

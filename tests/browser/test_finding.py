@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, expect
-from support.browser import PHONE, Site, Theme, Window, site_of
+from support.browser import Site, Window, site_of
 from support.cli import Cli
 from support.long_session import write_long_session
 from support.machine import RecordMeasure, slack
@@ -335,31 +335,3 @@ async def test_an_observer_can_look_but_not_touch(site: Site) -> None:
     await expect(window.test_id("select-mode")).to_have_count(0)
     assert window.complaints() == []
     await context.close()
-
-
-@pytest.mark.parametrize(("theme", "phone"), [("light", False), ("dark", False), ("light", True)])
-async def test_axe_finds_nothing_in_the_list(browser: Browser, tmp_path: Path, theme: Theme, phone: bool) -> None:
-    await write_sessions(tmp_path / "makai-home", some(30, cwd=str(tmp_path), answer="Walnuts grow on trees."))
-    size = PHONE if phone else (1280, 860)
-    async with site_of(tmp_path, browser) as site, site.window(theme=theme, size=size, phone=phone) as window:
-        if phone:
-            await window.test_id("open-list").tap()
-        await expect(row(window, "s3")).to_be_visible()
-        await window.test_id("grouping").select_option("folder")
-        assert await window.axe() == []
-        await window.test_id("row-actions").nth(1).click()
-        await expect(window.page.get_by_role("menu")).to_be_in_viewport(ratio=1)
-        assert await window.axe() == []
-        await window.screenshot(f"list-menu-{theme}-{size[0]}")
-        await choose(window, "Select")
-        await row(window, "s2").click()
-        assert await window.axe() == []
-        await window.screenshot(f"list-select-{theme}-{size[0]}")
-        await window.test_id("archive-selected").click()
-        await expect(window.test_id("toast-action")).to_be_visible()
-        assert await window.axe() == []
-        await window.test_id("session-search").fill("walnuts")
-        await expect(window.test_id("match").first).to_be_visible()
-        assert await window.axe() == []
-        await window.screenshot(f"list-hits-{theme}-{size[0]}")
-        assert await window.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

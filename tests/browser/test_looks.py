@@ -1,13 +1,12 @@
-"""Every screen and dialog, in both themes and on a phone: nothing that axe objects to, and pictures for people."""
+"""The page on a phone, in the demo and for a session that is gone; every view is looked at in test_views.py."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
-from support.browser import AXE, LOST_SERVER, PHONE, Site, Theme, Window, site_of
+from support.browser import AXE, PHONE, Site, Theme, Window, site_of
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -62,121 +61,6 @@ async def test_axe_is_really_looking(site: Site) -> None:
             }"""
         )
         assert {violation.id for violation in await window.axe()} == {"image-alt", "color-contrast", "button-name"}
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_nothing_in_a_session(site: Site, theme: Theme) -> None:
-    async with site.window(await site.session(), theme=theme) as window:
-        await clean(window, "an empty session")
-        await filled(site, window)
-        await window.press("t")
-        await window.press("o")
-        await window.test_id("approve-once").scroll_into_view_if_needed()
-        await clean(window, "an approval")
-        await window.screenshot(f"approval-{theme}")
-        await window.test_id("approval-badge").click()
-        await clean(window, "the menu of approvals")
-        await window.page.keyboard.press("Escape")
-        await window.say("This waits")
-        await expect(window.test_id("waiting")).to_be_visible()
-        await clean(window, "a waiting message")
-        await window.test_id("deny").click()
-        await window.idle()
-        await window.test_id("transcript").evaluate("(box) => box.scrollTo(0, 0)")
-        await clean(window, "everything at once")
-        await window.screenshot(f"everything-{theme}")
-        site.script("pace: 30ms\nthink: Hm.\nrepeat: 10000 On and on.")
-        await window.say("Go on")
-        await expect(window.answers.last).to_have_attribute("aria-busy", "true")
-        await clean(window, "an answer that streams in")
-        await window.page.keyboard.press("Escape")
-        await window.idle()
-        await clean(window, "a stopped run")
-
-
-Opening = Callable[[Window], Awaitable[None]]
-
-
-async def _help(window: Window) -> None:
-    await window.press("?")
-    await expect(window.test_id("help")).to_be_visible()
-
-
-async def _model(window: Window) -> None:
-    await window.press("m")
-    await expect(window.test_id("model-option").first).to_be_visible()
-
-
-async def _rename(window: Window) -> None:
-    await window.press("r")
-    await expect(window.test_id("title-field")).to_be_visible()
-
-
-async def _menu(window: Window) -> None:
-    await window.test_id("session-menu").click()
-
-
-async def _delete(window: Window) -> None:
-    await _menu(window)
-    await window.page.get_by_role("menuitem", name="Delete").click()
-    await expect(window.test_id("delete-dialog")).to_be_visible()
-
-
-async def _providers(window: Window) -> None:
-    await window.test_id("open-login").click()
-    await expect(window.test_id("provider").first).to_be_visible()
-
-
-async def _login(window: Window) -> None:
-    await _providers(window)
-    await window.page.locator("[data-provider='test-fixture']").get_by_test_id("start-login").click()
-    await expect(window.test_id("login-answer")).to_be_visible()
-
-
-async def _failed_login(window: Window) -> None:
-    await _login(window)
-    await window.test_id("login-answer").fill("no")
-    await window.test_id("login-answer").press("Enter")
-    await expect(window.test_id("login-flow")).to_have_attribute("data-result", "failed")
-
-
-DIALOGS: list[Opening] = [_help, _model, _rename, _menu, _delete, _providers, _login, _failed_login]
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_nothing_on_any_dialog(site: Site, theme: Theme) -> None:
-    async with site.window(await site.session(), theme=theme) as window:
-        for opening in DIALOGS:
-            await opening(window)
-            await clean(window, opening.__name__)
-            await window.screenshot(f"dialog{opening.__name__}-{theme}")
-            await window.page.keyboard.press("Escape")
-            await expect(window.page.locator("dialog, [role=menu]")).to_have_count(0)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_nothing_at_first_and_after_an_error(browser: Browser, tmp_path: Path, theme: Theme) -> None:
-    async with site_of(tmp_path, browser) as site:
-        stranger = await browser.new_context(color_scheme=theme)
-        gate = Window(await stranger.new_page())
-        await gate.page.goto(site.address())
-        await expect(gate.test_id("gate")).to_be_visible()
-        await clean(gate, "the gate")
-        await gate.screenshot(f"gate-{theme}")
-        await stranger.close()
-        async with site.window(theme=theme) as window:
-            await expect(window.page.get_by_role("heading", name="Welcome to makai")).to_be_visible()
-            await expect(window.test_id("open-demo")).to_be_visible()
-            await clean(window, "the first run")
-            await window.screenshot(f"first-run-{theme}")
-            window.allow(LOST_SERVER)
-            await window.page.goto(site.address(await site.session()))
-            await window.connected()
-            await site.server.kill()
-            await expect(window.test_id("connection")).to_contain_text("Reconnecting")
-            await window.say("Into the void")
-            await clean(window, "without a server")
-            await window.screenshot(f"without-server-{theme}")
 
 
 async def test_a_missing_session_says_so(site: Site) -> None:

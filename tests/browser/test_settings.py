@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
-from support.browser import LOST_SERVER, PHONE, Site, Theme, Window, site_of
+from support.browser import LOST_SERVER, PHONE, Site, Window, site_of
+from support.page_stage import open_settings, with_usage
 from support.plain_mcp import PYTHON, SERVER
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
@@ -19,66 +19,26 @@ SECTIONS = (
 )  # fmt: skip
 
 
-def used(days_ago: int, model: str, cost_usd: float | None, **more: object) -> dict[str, object]:
-    day = (datetime.now() - timedelta(days=days_ago)).date().isoformat()
-    counts = {"runs": 2, "input": 12_000, "output": 800, "cache_read": 30_000, "cache_write": 0}
-    names = {"model_ref": f"vendor/api@{model}", "harness": "native", "cwd": "/home/ana/project"}
-    return {"day": day, **names, **counts, "cost_usd": cost_usd, **more}
-
-
-USED = [
-    used(0, "large", 1.25),
-    used(1, "large", 0.4),
-    used(1, "small", 0.02, cwd='/home/ana/"notes", old'),
-    used(12, "local", None, harness="codex", model_ref=""),
-]
-
-
-async def with_usage(window: Window) -> None:
-    """A month of use, which no test can have had."""
-    await window.page.route("**/api/usage?**", lambda route: route.fulfill(json={"rows": USED, "complete": True}))
-
-
 FITS = """() => [document.documentElement, document.querySelector(".shown")].every(
     (box) => box.scrollWidth <= box.clientWidth
 )"""
 
 
-async def opened(window: Window, section: str) -> None:
-    await window.page.evaluate("(section) => { location.hash = `#/settings/${section}`; }", section)
-    await expect(window.test_id("settings")).to_have_attribute("data-section", section)
-    await expect(window.page.get_by_text("Loading…")).to_have_count(0)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_nothing_in_any_section(site: Site, theme: Theme) -> None:
-    async with site.window(theme=theme) as window:
-        await with_usage(window)
-        await expect(window.test_id("home")).to_be_visible()
-        await window.press(",")
-        for section in SECTIONS:
-            await opened(window, section)
-            assert [(section, violation) for violation in await window.axe()] == []
-            await window.screenshot(f"settings-{section}-{theme}")
-
-
 async def test_on_a_phone_sections_are_picked_from_a_list_and_nothing_is_wider_than_the_screen(site: Site) -> None:
     async with site.window(size=PHONE, phone=True) as window:
         await with_usage(window)
-        await opened(window, "defaults")
+        await open_settings(window, "defaults")
         for section in SECTIONS:
             await window.test_id("settings-picker").select_option(section)
-            await opened(window, section)
+            await open_settings(window, section)
             assert await window.page.evaluate(FITS), section
-            await window.screenshot(f"settings-{section}-phone")
-            assert [(section, violation) for violation in await window.axe()] == []
 
 
 async def test_a_default_is_written_to_the_users_file_and_reset(site: Site) -> None:
     file = site.server.home / "config.toml"
     file.write_text('# mine\neffort = "low" # for now\n', encoding="utf-8")
     async with site.window() as window:
-        await opened(window, "defaults")
+        await open_settings(window, "defaults")
         mode = window.page.locator("[data-setting=mode]")
         await expect(window.page.locator("[data-setting=effort]").get_by_test_id("setting-source")).to_have_text(
             "Your file"
@@ -90,7 +50,7 @@ async def test_a_default_is_written_to_the_users_file_and_reset(site: Site) -> N
         await window.page.goto(site.address())
         await expect(window.test_id("mode-picker")).to_have_value("plan")
 
-        await opened(window, "defaults")
+        await open_settings(window, "defaults")
         await mode.get_by_test_id("setting-reset").click()
         await expect(mode.get_by_test_id("setting-source")).to_have_count(0)
         assert file.read_text(encoding="utf-8") == '# mine\neffort = "low" # for now\n'
@@ -101,16 +61,16 @@ async def test_instructions_are_saved_and_a_change_elsewhere_is_not_overwritten(
     file = site.server.home / "AGENTS.md"
     async with site.window() as window:
         window.allow(re.compile("400"))
-        await opened(window, "instructions")
+        await open_settings(window, "instructions")
         await window.test_id("instructions").fill("Answer in Dutch.")
         await window.test_id("save-instructions").click()
         await expect(window.page.get_by_text("Saved. The next message")).to_be_visible()
         assert file.read_text(encoding="utf-8") == "Answer in Dutch."
 
         await window.test_id("instructions").fill("Answer in Danish.")
-        await opened(window, "keys")
+        await open_settings(window, "keys")
         file.write_text("From my editor.", encoding="utf-8")
-        await opened(window, "instructions")
+        await open_settings(window, "instructions")
         await expect(window.test_id("instructions")).to_have_value("Answer in Danish.")
         await window.test_id("save-instructions").click()
         await expect(window.page.get_by_role("alert")).to_contain_text("changed since you opened it")
@@ -122,7 +82,7 @@ async def test_instructions_are_saved_and_a_change_elsewhere_is_not_overwritten(
 
 async def test_a_token_is_shown_once_opens_the_page_on_another_device_and_is_revoked(site: Site) -> None:
     async with site.window() as window:
-        await opened(window, "tokens")
+        await open_settings(window, "tokens")
         await expect(window.page.locator("[data-current]")).to_contain_text("This device")
         await window.test_id("token-name").fill("phone")
         await window.test_id("token-name").press("Enter")
@@ -133,7 +93,7 @@ async def test_a_token_is_shown_once_opens_the_page_on_another_device_and_is_rev
         phone = Window(await device.new_page())
         await phone.page.goto(link)
         await expect(phone.test_id("scope")).to_have_text("Watching")
-        await opened(phone, "tokens")
+        await open_settings(phone, "tokens")
         await expect(phone.test_id("why-not")).to_contain_text("Your link lets you watch")
         await device.close()
 
@@ -149,7 +109,7 @@ async def test_a_folder_is_trusted_after_its_files_were_shown(site: Site) -> Non
     config.parent.mkdir(exist_ok=True)
     config.write_text('mode = "plan"\n', encoding="utf-8")
     async with site.window() as window:
-        await opened(window, "folders")
+        await open_settings(window, "folders")
         await window.test_id("trust-path").fill(str(site.folder))
         await window.test_id("trust-path").press("Enter")
         await expect(window.test_id("trust-review")).to_be_focused()
@@ -165,7 +125,7 @@ async def test_an_mcp_server_is_added_tested_and_removed(site: Site) -> None:
     program = site.server.folder / "work/plain_server.py"  # the sandbox shows a server no other folder
     program.write_text("import sys; print('hello log', file=sys.stderr, flush=True)\n" + SERVER, encoding="utf-8")
     async with site.window() as window:
-        await opened(window, "mcp")
+        await open_settings(window, "mcp")
         await window.test_id("mcp-name").fill("plain")
         await window.test_id("mcp-target").fill(f"{PYTHON} -c \"exec(open('{program}').read())\"")
         await window.test_id("add-server").click()
@@ -185,7 +145,7 @@ async def test_an_mcp_server_is_added_tested_and_removed(site: Site) -> None:
 async def test_usage_is_drawn_listed_and_downloaded_with_unknown_prices_said(site: Site, tmp_path: Path) -> None:
     async with site.window() as window:
         await with_usage(window)
-        await opened(window, "usage")
+        await open_settings(window, "usage")
         await expect(window.test_id("usage-total")).to_contain_text("at least $1.67")
         table = window.test_id("usage-table").locator("tbody tr")
         assert [(await row.inner_text()).split() for row in await table.all()] == [
@@ -212,7 +172,7 @@ async def test_a_run_counts_in_the_usage_of_today(site: Site) -> None:
     async with site.window(await site.session()) as window:
         await window.say("Hi")
         await window.idle()
-        await opened(window, "usage")
+        await open_settings(window, "usage")
         await window.page.get_by_role("button", name="Folder").click()
         row = window.test_id("usage-table").locator("tr").filter(has_text=str(site.folder))
         await expect(row).to_contain_text("1.2k")
@@ -221,7 +181,7 @@ async def test_a_run_counts_in_the_usage_of_today(site: Site) -> None:
 async def test_how_the_page_looks_is_remembered_by_this_browser(site: Site) -> None:
     async with site.context() as context:
         async with site.window(context=context) as window:
-            await opened(window, "appearance")
+            await open_settings(window, "appearance")
             for choice in ("Dark", "Large", "Compact: more on one screen", "Nothing moves"):
                 await window.page.get_by_label(choice, exact=True).check()
         async with site.window(context=context) as window:

@@ -14,16 +14,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, FilePayload, expect
 from support.browser import PHONE, Site, Window, site_of
+from support.page_stage import drop_file
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DROP = """([name, text]) => {
-    const files = new DataTransfer();
-    files.items.add(new File([text], name, { type: "text/plain" }));
-    const options = { dataTransfer: files, bubbles: true, cancelable: true };
-    for (const kind of ["dragover", "drop"])
-        document.querySelector("main").dispatchEvent(new DragEvent(kind, options));
-}"""
 PICTURE: FilePayload = {
     "name": "dot.png",
     "mimeType": "image/png",
@@ -147,13 +141,13 @@ async def test_text_files_are_dropped_anywhere_and_pasted_and_binary_ones_are_re
     site.script("say: Read.")
     async with site.window(await site.session()) as window:
         await window.composer.focus()
-        await window.page.evaluate(DROP, ["dropped.md", "# Title"])
+        await drop_file(window, "dropped.md", "# Title")
         chips = window.test_id("attached-file")
         await expect(chips).to_have_text([re.compile(r"dropped\.md\s*7 B")])
         await expect(window.composer).to_be_focused()
         await window.page.evaluate(PASTE, "long " * 1000)
         await expect(chips).to_have_text([re.compile("dropped"), re.compile(r"pasted\.txt\s*5\.0 KB")])
-        await window.page.evaluate(DROP, ["program.bin", "a\0b"])
+        await drop_file(window, "program.bin", "a\0b")
         await expect(window.page.get_by_text("program.bin: not a text file.")).to_be_visible()
         await window.page.get_by_role("button", name="Remove pasted.txt").click()
         await expect(chips).to_have_count(1)
@@ -168,7 +162,7 @@ async def test_attachments_survive_another_session_and_a_reload_and_end_with_the
     async with site.window(first) as window:
         chips = window.test_id("attached-file")
         await window.composer.fill("Look at these")
-        await window.page.evaluate(DROP, ["notes.md", "# Title"])
+        await drop_file(window, "notes.md", "# Title")
         await window.test_id("file-input").set_input_files(files=[PICTURE])
         await expect(chips).to_have_text([re.compile("notes")])
         await expect(window.test_id("attached-picture")).to_have_count(1)

@@ -1,4 +1,4 @@
-"""The comparison with other agents and with other pages: every claim about makai names a test that exists, or says why not."""
+"""The comparison with other agents and pages: every claim about makai names a test that exists, or says why not."""
 
 from __future__ import annotations
 

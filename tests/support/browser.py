@@ -134,12 +134,14 @@ class Window:
         await expect(self.test_id("waiting")).to_have_count(0)
         await expect(self.test_id("spoken")).to_have_text("Ready")
 
-    async def axe(self) -> list[Violation]:
-        """Everything axe-core objects to on what is shown now."""
-        script = AXE.read_text(encoding="utf-8")
+    async def axe(self, *rules: str) -> list[Violation]:
+        """Everything axe-core objects to on what is shown now, by these rules or by all."""
+        # The page's policy forbids foreign scripts, so this one runs as the developer tools' own.
+        if not await self.page.evaluate("() => 'axe' in window"):
+            await self.page.evaluate(f"() => {{ {AXE.read_text(encoding='utf-8')} }}")
+        options = {"runOnly": {"type": "rule", "values": list(rules)}} if rules else {}
         found: list[dict[str, Any]] = await self.page.evaluate(
-            # The page's policy forbids foreign scripts, so this one runs as the developer tools' own.
-            f"async () => {{ {script}; const found = await axe.run(document); return found.violations; }}"
+            "async (options) => (await axe.run(document, options)).violations", options
         )
         shown = "{html}: {failureSummary}".format_map
         return [Violation(one["id"], one["impact"], tuple(map(shown, one["nodes"]))) for one in found]

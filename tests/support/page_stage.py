@@ -81,7 +81,8 @@ tool: write {{"path": "notes/made.txt", "content": "new\\n"}}
 ---
 say: Both files are written.
 """
-RUNS = """tool: shell {"command": "seq -f 'test_%g passed' 60; while [ ! -e never-there ]; do sleep 0.2; done"}
+RUNS = """tool: shell {"command": "seq -f 'test_%g passed' 60; while [ ! -e never-there ]; do sleep 0.2; done",
+  "timeout_s": 600}
 ---
 say: Done.
 """
