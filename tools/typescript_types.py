@@ -19,6 +19,7 @@ from msgspec import inspect
 
 from makai.core import session_events
 from makai.core.messages import StopReason
+from makai.core.model import ReasoningEffort
 from makai.protocols.minicodex import commands, frames, vocabulary
 from makai.protocols.minicodex.vocabulary import published_name
 
@@ -34,6 +35,7 @@ WORDS: Final[dict[str, Any]] = {
     "PermissionMode": session_events.PermissionMode,
     "DecodedMode": session_events.DecodedMode,
     "SandboxLevel": session_events.SandboxLevel,
+    "ReasoningEffort": ReasoningEffort,
     "Decision": session_events.Decision,
     "GrantScope": session_events.GrantScope,
     "Delivery": session_events.Delivery,
@@ -126,7 +128,7 @@ def _interface(kind: type[msgspec.Struct]) -> str:
     extends = f" extends {published_name(parent.__name__)}" if parent else ""
     head = f"export interface {published_name(kind.__name__)}{extends}"
     one_line = f"{head} {{ {' '.join(lines)} }}"
-    if len(one_line) <= 100 and "//" not in one_line:
+    if len(one_line) <= 116 and "//" not in one_line:
         return _comment(kind) + one_line
     return _comment(kind) + "\n".join([f"{head} {{", *(f"  {line}" for line in lines), "}"])
 

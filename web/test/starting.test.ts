@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Model } from "../src/lib/api";
 import { nameOf, sizeText, withFiles, withoutFiles, withText } from "../src/lib/attachments";
+import { MAX_KEPT, surplus } from "../src/lib/kept_attachments";
 import { mention, namesFiles, pathBeingTyped } from "../src/lib/mentions";
 import { abilities, groupOf, priceText, sortedModels } from "../src/lib/models";
 import { noteModel, recentFolders, recentModels } from "../src/lib/recent";
@@ -45,6 +46,12 @@ describe("attachments", () => {
     expect(withoutFiles(link)).toEqual({ words: link, files: [] });
   });
 
+  test("attachments of the oldest drafts are forgotten first", () => {
+    const kept = Array.from({ length: MAX_KEPT + 2 }, (_, at) => ({ key: `s${at}`, savedAt: at === 1 ? 1000 : at }));
+    expect(surplus(kept)).toEqual(["s2", "s0"]);
+    expect(surplus(kept.slice(0, MAX_KEPT))).toEqual([]);
+  });
+
   test("sizes are for people", () => {
     expect([sizeText(7), sizeText(5000), sizeText(64_000), sizeText(2_500_000)]).toEqual(["7 B", "5.0 KB", "64 KB", "2.5 MB"]);
   });
@@ -69,7 +76,7 @@ describe("slash commands", () => {
 
   test("those of the page come first, and one of a file cannot take their place", () => {
     const names = (isHome: boolean): string[] => offered(isHome, [greet, { ...greet, name: "model" }]).map((one) => one.name);
-    expect(names(true)).toEqual(["model", "folder", "agent", "init", "review", "login", "help", "greet"]);
+    expect(names(true)).toEqual(["model", "cost", "mcp", "trust", "folder", "agent", "init", "review", "login", "help", "greet"]);
     expect(names(false).filter((name) => name === "model" || name === "folder" || name === "undo")).toEqual(["model", "undo"]);
   });
 

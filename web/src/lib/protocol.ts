@@ -9,6 +9,7 @@ export type RunStatus = "idle" | "starting" | "running" | "awaiting_approval" | 
 export type PermissionMode = "ask" | "accept_edits" | "plan" | "never_ask";
 export type DecodedMode = "ask" | "accept_edits" | "plan" | "never_ask" | "full_access";
 export type SandboxLevel = "read-only" | "workspace-write" | "full-access";
+export type ReasoningEffort = "off" | "minimal" | "low" | "medium" | "high" | "xhigh";
 export type Decision = "approve" | "deny_continue" | "deny_abort";
 export type GrantScope = "once" | "session" | "always";
 export type Delivery = "queue" | "steer";
@@ -34,11 +35,7 @@ export interface EventBase extends Envelope { event_id: number; }
 /** Base of what a transcript lists. Clients with makai.1 see number, time and run there too. */
 export interface ItemBase extends Envelope { event_id?: number; }
 
-export interface Hello extends Command {
-  type: "hello";
-  v: string;
-  client_capabilities?: string[] | null;
-}
+export interface Hello extends Command { type: "hello"; v: string; client_capabilities?: string[] | null; }
 
 /** Go on after `last_seen_event_id`; a fresh load without it. */
 export interface Resume extends Command {
@@ -83,10 +80,7 @@ export interface Deny extends Command {
 /** Stop the active run; with `run_id`, only if it is that one. */
 export interface Abort extends Command { type: "abort"; }
 
-export interface GetSnapshot extends Command {
-  type: "get_snapshot";
-  include_transcript_window?: boolean | null;
-}
+export interface GetSnapshot extends Command { type: "get_snapshot"; include_transcript_window?: boolean | null; }
 
 export interface Ping extends Command { type: "ping"; nonce?: string | null; }
 
@@ -97,11 +91,7 @@ export interface SetMode extends Command { type: "set_mode"; mode: DecodedMode; 
 export interface SetModel extends Command { type: "set_model"; model_ref: string; }
 
 /** makai.1 */
-export interface SetAgent extends Command {
-  type: "set_agent";
-  agent: string;
-  model_ref?: string | null;
-}
+export interface SetAgent extends Command { type: "set_agent"; agent: string; model_ref?: string | null; }
 
 /** makai.1 */
 export interface SetTitle extends Command { type: "set_title"; title: string; }
@@ -133,11 +123,7 @@ export interface Withdraw extends Command { type: "withdraw"; input_id: string; 
 /** Ask the model again after a run failed, without a second copy of the message; only the first retry counts. makai.1 */
 export interface Retry extends Command { type: "retry"; run_id: string; }
 
-export interface Welcome extends Envelope {
-  type: "welcome";
-  v: string;
-  session_state: SessionState;
-}
+export interface Welcome extends Envelope { type: "welcome"; v: string; session_state: SessionState; }
 
 export interface SessionState {
   session_id: string;
@@ -299,11 +285,7 @@ export interface Notice extends EventBase {
 }
 
 /** makai.1 */
-export interface Compacted extends EventBase {
-  type: "compacted";
-  summary: string;
-  through: number;
-}
+export interface Compacted extends EventBase { type: "compacted"; summary: string; through: number; }
 
 /** With `event_id`: a run failed. Without: a command was refused, and `req_id` says which. */
 export interface ErrorFrame extends Envelope {
@@ -322,10 +304,7 @@ export interface Backpressure extends Envelope { type: "backpressure"; state: "d
 
 export interface UserText extends UserTextItem { type: "user_text"; event_id: number; }
 
-export interface AssistantText extends AssistantTextItem {
-  type: "assistant_text";
-  event_id: number;
-}
+export interface AssistantText extends AssistantTextItem { type: "assistant_text"; event_id: number; }
 
 export interface Reasoning extends ReasoningItem { type: "reasoning"; event_id: number; }
 
@@ -381,7 +360,7 @@ export interface SessionDetails extends Envelope {
   waiting: WaitingInput[];
   cwd?: string;
   archived?: boolean;
-  reasoning_effort?: "high" | "low" | "medium" | "minimal" | "off" | "xhigh";
+  reasoning_effort?: ReasoningEffort;
   forked_from?: string;
   usage?: Usage;
   context_tokens?: number;
@@ -434,15 +413,11 @@ export interface ModeChanged extends EventBase { type: "mode_changed"; mode: Per
 export interface TermsChanged extends EventBase {
   type: "terms_changed";
   sandbox: SandboxLevel;
-  reasoning_effort?: "high" | "low" | "medium" | "minimal" | "off" | "xhigh";
+  reasoning_effort?: ReasoningEffort;
 }
 
 /** makai.1 */
-export interface TurnStarted extends EventBase {
-  type: "turn_started";
-  turn: number;
-  model_ref: string;
-}
+export interface TurnStarted extends EventBase { type: "turn_started"; turn: number; model_ref: string; }
 
 /** makai.1 */
 export interface TurnEnded extends EventBase {
@@ -453,11 +428,7 @@ export interface TurnEnded extends EventBase {
 }
 
 /** makai.1 */
-export interface ToolProgress extends EventBase {
-  type: "tool_progress";
-  call_id: string;
-  text: string;
-}
+export interface ToolProgress extends EventBase { type: "tool_progress"; call_id: string; text: string; }
 
 /** makai.1 */
 export interface UsageEvent extends EventBase {
@@ -471,11 +442,7 @@ export interface UsageEvent extends EventBase {
 export interface RunResumed extends EventBase { type: "run_resumed"; }
 
 /** A run is over for which the document sends no turn_done, because it had tool output. makai.1 */
-export interface RunEnded extends EventBase {
-  type: "run_ended";
-  stop_reason: StopReason;
-  usage: Usage;
-}
+export interface RunEnded extends EventBase { type: "run_ended"; stop_reason: StopReason; usage: Usage; }
 
 /** makai.1 */
 export interface SessionClosed extends EventBase { type: "session_closed"; reason: string; }

@@ -88,7 +88,6 @@ class SearchEntry(msgspec.Struct, frozen=True):
 class UsageEntry(msgspec.Struct, frozen=True):
     """What one run consumed."""
 
-    event_id: int
     ts: int
     model_ref: str
     harness: str

@@ -43,9 +43,7 @@ def page_of(summary: SessionSummary, before: IndexCursor, events: Sequence[Logge
             continue
         entries += _entries(logged)
         if isinstance(logged.event, ev.RunFinished | ev.RunFailed) and not fold.run_is_copied:
-            usage.append(
-                UsageEntry(logged.event_id, logged.ts, fold.run_model_ref, fold.harness, fold.cwd, logged.event.usage)
-            )
+            usage.append(UsageEntry(logged.ts, fold.run_model_ref, fold.harness, fold.cwd, logged.event.usage))
         fold = _folded(fold, logged)
     titles = [entry for entry in entries if entry.kind == "title"]
     return IndexPage(

@@ -43,7 +43,7 @@ from makai.sessions.index.search_text import Highlighter, SearchQuery, segmented
 
 T = TypeVar("T")
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of tables and extraction: another one means that the index is built again."""
 FIRST_ID: Final = 1 << 40
 """Entries get numbers on both sides of it."""
@@ -53,6 +53,8 @@ _WEIGHTS: Final = (4.0, 2.0, 1.5, 1.0)
 _HALF_DAYS: Final = 30.0
 """The age at which a session counts half as much as a new one."""
 _MS_PER_DAY: Final = 86_400_000
+_SLOT_MS: Final = 900_000
+"""A quarter of an hour: days begin with one in every time zone, so what was used in it is stored as one sum."""
 _CHUNK: Final = 500
 """Matches that are looked at together."""
 _MAX_LOOKED_AT: Final = 20_000
@@ -85,30 +87,39 @@ CREATE VIRTUAL TABLE words USING fts5 (
 );
 CREATE TABLE usage (
     session_key INTEGER NOT NULL,
-    event_id    INTEGER NOT NULL,
-    ts          INTEGER NOT NULL,
+    slot        INTEGER NOT NULL,
     model_ref   TEXT NOT NULL,
     harness     TEXT NOT NULL,
-    cwd         TEXT,
+    cwd         TEXT NOT NULL,
+    runs        INTEGER NOT NULL,
     input       INTEGER NOT NULL,
     output      INTEGER NOT NULL,
     cache_read  INTEGER NOT NULL,
     cache_write INTEGER NOT NULL,
     cost_usd    REAL,
-    PRIMARY KEY (session_key, event_id)
+    PRIMARY KEY (session_key, slot, model_ref, harness, cwd)
 ) WITHOUT ROWID;
-CREATE INDEX usage_ts ON usage (ts);
+CREATE INDEX usage_slot ON usage (slot);
 CREATE TABLE state (erase_due INTEGER NOT NULL);
 INSERT INTO state VALUES (0);
 """
 _USAGE: Final = """
-SELECT (ts + :shift) / 86400000 AS day, model_ref, harness, cwd, count(*), total(input), total(output),
+SELECT (slot * 900000 + :shift) / 86400000 AS day, model_ref, harness, cwd, sum(runs), total(input), total(output),
        total(cache_read), total(cache_write), sum(cost_usd)
-FROM usage WHERE ts >= :since AND (:session_id IS NULL OR session_key = (
+FROM usage WHERE slot >= :since AND (:session_id IS NULL OR session_key = (
     SELECT session_key FROM session WHERE session_id = :session_id
 ))
 GROUP BY day, model_ref, harness, cwd
 ORDER BY day DESC, model_ref, harness, cwd
+"""
+_ADD_USAGE: Final = """
+INSERT INTO usage VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    runs = runs + 1,
+    input = input + excluded.input,
+    output = output + excluded.output,
+    cache_read = cache_read + excluded.cache_read,
+    cache_write = cache_write + excluded.cache_write,
+    cost_usd = coalesce(cost_usd + excluded.cost_usd, cost_usd, excluded.cost_usd)
 """
 _PLACES: Final = """
 SELECT e.id, s.session_id, e.event_id, e.kind, s.updated_ms
@@ -323,9 +334,9 @@ def _insert(connection: sqlite3.Connection, key: int, page: IndexPage, first_id:
         [(number, *_columns(entry.kind, entry.text)) for number, entry in numbered],
     )
     counted = [
-        (key, one.event_id, one.ts, one.model_ref, one.harness, one.cwd, *_counts(one.usage)) for one in page.usage
+        (key, one.ts // _SLOT_MS, one.model_ref, one.harness, one.cwd or "", *_counts(one.usage)) for one in page.usage
     ]
-    connection.executemany(f"INSERT INTO usage VALUES ({','.join('?' * 11)})", counted)
+    connection.executemany(_ADD_USAGE, counted)
 
 
 def _counts(usage: Usage) -> tuple[float | None, ...]:
@@ -453,13 +464,13 @@ def _match(connection: sqlite3.Connection, place: _Place, highlighter: Highlight
 
 
 def _usage(connection: sqlite3.Connection, since_ms: int, tz_minutes: int, session_id: str | None) -> list[UsageRow]:
-    wanted = {"since": since_ms, "shift": tz_minutes * 60_000, "session_id": session_id}
+    wanted = {"since": -(-since_ms // _SLOT_MS), "shift": tz_minutes * 60_000, "session_id": session_id}
     return [
         UsageRow(
             day=time.strftime("%Y-%m-%d", time.gmtime(day * _MS_PER_DAY // 1000)),
             model_ref=model_ref,
             harness=harness,
-            cwd=cwd,
+            cwd=cwd or None,
             runs=runs,
             input=int(given),  # a sum of floats does not overflow
             output=int(output),
