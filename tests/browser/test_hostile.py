@@ -97,6 +97,23 @@ async def test_titles_and_tool_output_are_only_text(site: Site) -> None:
         assert payload in await window.page.title()
 
 
+async def test_a_formula_draws_nothing_outside_of_its_block(site: Site) -> None:
+    site.script(r"say: $\hspace{-20em}\hspace{-12em}\colorbox{red}{Approve}$ and more words.")
+    async with site.window(await site.session()) as window:
+        await window.say("Show it")
+        await expect(window.answers.locator(".katex-html")).to_contain_text("Approve")
+        await window.idle()
+        seen = await window.answers.locator(".katex-html .mord").last.evaluate(
+            """(letters) => {
+                const { x, y, width, height } = letters.getBoundingClientRect();
+                const block = letters.closest(".block").getBoundingClientRect();
+                const there = document.elementFromPoint(x + width / 2, y + height / 2);
+                return { isOutside: x + width < block.left - 20, isSeen: there?.closest(".math") != null };
+            }"""
+        )
+        assert seen == {"isOutside": True, "isSeen": False}
+
+
 async def test_hidden_characters_in_a_command_that_waits_for_approval_are_spelled_out(site: Site) -> None:
     command = (
         "rm -rf ./build \\u202e#\\u2066 txt.eltit\\u2069 \\u001b[2K\\u001b[1Aecho\\u200b harmless\\u0008\\rls\\u00a0-l"

@@ -24,6 +24,12 @@ describe("terminal output", () => {
     expect(parseAnsi(text)).toEqual([[{ text: "link xyz", style: "" }]]);
   });
 
+  test("neither hides text in a colour of its own nor makes a line of many movements long", () => {
+    expect(parseAnsi("\x1b[30;40mrm -rf\x1b[0m")).toEqual([[{ text: "rm -rf", style: "fg-0" }]]);
+    expect(parseAnsi("\x1b[500Cb".repeat(100_000))[0]?.[0]?.text.length).toBeLessThan(110_000);
+    expect(parseAnsi(`${"a".repeat(2_000)}\x1b[3Cb`)).toEqual([[{ text: `${"a".repeat(2_000)}b`, style: "" }]]);
+  });
+
   test("shows what a progress bar left on the screen", () => {
     const lines = (text: string): string[] => parseAnsi(text).map((line) => line.map((run) => run.text).join(""));
     expect(lines("10%\r50%\r100%\r\nnext\b\b\bew")).toEqual(["100%", "newt"]);

@@ -25,6 +25,8 @@ const SEQUENCE = /\x1b\[([0-9:;<=>?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\
 const [BACKSPACE, NEW_LINE, RETURN] = [8, 10, 13];
 /** How far a movement may go: what is further than a screen is no drawing of a progress bar. */
 const MAX_MOVE = 500;
+/** Where movements to the right end, however many there are. */
+const MAX_COLUMN = 1_000;
 /** A line of more pieces only grows: to overwrite it again and again would take too long. */
 const MAX_RUNS = 500;
 
@@ -69,7 +71,7 @@ class Screen {
     const by = Math.min(Math.max(Number(parameters) || 1, 1), MAX_MOVE);
     if (command === "A") this.row = Math.max(0, this.row - by);
     else if (command === "B") this.row = Math.min(this.lines.length - 1, this.row + by);
-    else if (command === "C") this.column += by;
+    else if (command === "C") this.column = Math.max(this.column, Math.min(this.column + by, MAX_COLUMN));
     else if (command === "D") this.column = Math.max(0, this.column - by);
     else if (command === "G") this.column = by - 1;
     else if (command === "K" && parameters === "2") this.keep([], 0);
@@ -206,7 +208,7 @@ function classes(pen: Pen): string {
   const [fg, bg] = pen.inverse ? [pen.bg ?? "inverse", pen.fg ?? "inverse"] : [pen.fg, pen.bg];
   const names: string[] = [];
   if (fg !== null) names.push(`fg-${fg}`);
-  if (bg !== null) names.push(`bg-${bg}`);
+  if (bg !== null && (bg !== fg || bg === "inverse")) names.push(`bg-${bg}`); // text in its own background hides
   if (pen.bold) names.push("bold");
   if (pen.dim) names.push("dim");
   if (pen.italic) names.push("italic");

@@ -10,7 +10,7 @@ interface FormulaNode {
   toNode(): Node;
 }
 /** What the library offers below `render`, so that the style attributes of its MathML can be taken out. */
-interface Katex {
+export interface Katex {
   __renderToDomTree(source: string, options: KatexOptions): FormulaNode;
 }
 
@@ -23,8 +23,14 @@ const OPTIONS: KatexOptions = {
   trust: false,
   strict: "ignore",
   maxSize: 20,
-  maxExpand: 500,
 };
+const MAX_EXPAND = 500;
+/** Elements inside of one another. Browsers lay out more of them slowly, and crash with far more. */
+const MAX_DEPTH = 200;
+/** What a formula with definitions may say: they multiply it, and the time it takes grows with its square. */
+const MAX_DEFINING = 300;
+const MAX_DEFINING_EXPAND = 30;
+const DEFINES = /\\(?:[gex]?def|(?:re)?newcommand|providecommand|let|futurelet)(?![a-zA-Z@])/;
 const MARKS = /^(?:\$\$?|\\[([])|(?:\$\$?|\\[)\]])$/g;
 
 let katex: Katex | null = null;
@@ -102,9 +108,7 @@ function setOne(library: Katex, formula: HTMLElement): void {
   try {
     let made = kept.get(key);
     if (!made) {
-      const tree = library.__renderToDomTree(source, { ...OPTIONS, displayMode });
-      withoutStyles(tree);
-      made = tree.toNode();
+      made = formulaOf(library, source, displayMode);
       kept.set(key, made);
       const [oldest] = kept.keys();
       if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
@@ -116,7 +120,18 @@ function setOne(library: Katex, formula: HTMLElement): void {
   }
 }
 
-function withoutStyles(node: FormulaNode): void {
+/** Fails for a formula that would take the browser too long. */
+export function formulaOf(library: Katex, source: string, displayMode: boolean): Node {
+  const defines = DEFINES.test(source);
+  if (defines && source.length > MAX_DEFINING) throw new Error("A formula that defines commands is only set when it is short.");
+  const maxExpand = defines ? MAX_DEFINING_EXPAND : MAX_EXPAND;
+  const tree = library.__renderToDomTree(source, { ...OPTIONS, maxExpand, displayMode });
+  withoutStyles(tree);
+  return tree.toNode();
+}
+
+function withoutStyles(node: FormulaNode, depth = 1): void {
+  if (depth > MAX_DEPTH) throw new Error("This formula is nested too deeply to be shown.");
   if (node.attributes) delete node.attributes["style"];
-  for (const child of node.children ?? []) withoutStyles(child);
+  for (const child of node.children ?? []) withoutStyles(child, depth + 1);
 }
