@@ -19,12 +19,12 @@ PASTE = """async (data) => {
     document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData: files, bubbles: true }));
 }"""
 
-PASTE_TEXTS = """() => {
+PASTE_PROGRAMS = """() => {
     const files = new DataTransfer();
-    for (const name of ["one.txt", "two.txt", "three.txt", "four.txt"]) files.items.add(new File(["x"], name));
+    for (const name of ["one.bin", "two.bin", "three.bin", "four.bin"]) files.items.add(new File(["x\\0y"], name));
     document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData: files, bubbles: true }));
 }"""
-"""Files that are no pictures: each is refused with a message."""
+"""Files that are neither pictures nor text: each is refused with a message."""
 
 
 def message(window: Window, text: str) -> Locator:
@@ -244,7 +244,7 @@ async def test_messages_never_cover_the_field_on_a_phone(site: Site, home: bool)
         for height in (844, 420):  # with the phone's keyboard
             await window.page.set_viewport_size({"width": 390, "height": height})
             await window.composer.focus()
-            await window.page.evaluate(PASTE_TEXTS)
+            await window.page.evaluate(PASTE_PROGRAMS)
             toasts, field = window.test_id("toasts"), window.page.locator("form:has([data-testid=composer])")
             await expect(toasts.locator(".toast").first).to_be_visible()
             above, below = await toasts.bounding_box(), await field.bounding_box()

@@ -64,7 +64,7 @@ async def test_a_table_scrolls_inside_of_itself_and_is_copied_as_csv_and_markdow
         await box.focus()
         await window.page.keyboard.press("End")
         await window.page.keyboard.press("ArrowRight")
-        await window.page.wait_for_function("() => document.querySelector('.scroll').scrollLeft > 0")
+        await window.page.wait_for_function("(box) => box.scrollLeft > 0", arg=await box.element_handle())
         assert await window.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
         await window.page.get_by_label("Copy as CSV").click()
         await expect(window.page.get_by_label("Copied as CSV")).to_be_visible()

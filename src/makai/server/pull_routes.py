@@ -6,17 +6,23 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from aiohttp import web
 
 from makai.core.errors import MakaiError
 from makai.core.home import home_directory
-from makai.server.http_json import answer, answering
+from makai.server.http_json import answer, answering, read_body
 
 if TYPE_CHECKING:
     from makai.providers.local.weights import PullProgress
+
+MAX_BODY: Final = 1024
+
+
+class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request without anything to say has as its body."""
 
 
 class PullState(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,7 @@ class PullRoutes:
 
     async def _start(self, request: web.Request) -> web.Response:
         """Start a download, unless one is under way or the weights are there."""
+        await read_body(request, NoBody, MAX_BODY)
         if self._state().status not in ("running", "done"):
             self._ended, self._progress = None, None
             self._pulling = asyncio.create_task(self._pull(), name="makai-pull")
@@ -62,7 +69,7 @@ class PullRoutes:
     async def _cancel(self, request: web.Request) -> web.Response:
         """Stop the download; what has arrived is kept for the next one."""
         await self._stop()
-        return answer(self._state())
+        return web.Response(status=204)
 
     async def _close(self, app: web.Application) -> None:
         await self._stop()

@@ -74,7 +74,8 @@ def make_first_format(home: Path) -> None:
     with sqlite3.connect(home / schema.FILE_NAME) as database:
         database.execute("ATTACH ? AS new", (str(new / schema.FILE_NAME),))
         for table in ("session", "event"):
-            database.execute(f"INSERT INTO main.{table} SELECT * FROM new.{table}")
+            columns = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({table})"))
+            database.execute(f"INSERT INTO main.{table} SELECT {columns} FROM new.{table}")
     database.close()
 
 

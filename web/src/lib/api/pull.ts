@@ -17,5 +17,8 @@ export interface PullState {
 export const pull = {
   show: () => ask<PullState>("GET", "/api/models/pull"),
   start: () => ask<PullState>("POST", "/api/models/pull", {}),
-  cancel: () => ask<PullState>("DELETE", "/api/models/pull"),
+  cancel: async (): Promise<PullState> => {
+    await ask<void>("DELETE", "/api/models/pull");
+    return pull.show();
+  },
 };
