@@ -347,7 +347,7 @@ async def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> A
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def new_site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """A server that nobody has used yet."""
+    """A server without sessions."""
     async with site_of(tmp_path_factory.mktemp("new"), browser) as site:
         yield site
 
