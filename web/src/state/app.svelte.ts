@@ -45,6 +45,7 @@ class App {
   pickedModel = $state("");
 
   private failures = 0;
+  private loadedFor: Info | null = null;
   private polling: ReturnType<typeof setTimeout> | undefined;
 
   get rows(): readonly SessionRow[] {
@@ -170,11 +171,13 @@ class App {
   async poll(): Promise<void> {
     clearTimeout(this.polling);
     try {
+      // What the token allows comes first: the list must not offer more for a moment.
+      const info = (this.info ??= await api.info());
       await this.sessions.refresh();
       this.pending = (await api.approvals()).pending;
       this.failures = 0;
       this.access = "granted";
-      if (this.info === null) await this.loadOnce();
+      if (this.loadedFor !== info) await this.loadOnce(info);
     } catch (error) {
       this.noteFailure(error);
     }
@@ -192,11 +195,11 @@ class App {
     }
   }
 
-  private async loadOnce(): Promise<void> {
-    const [info, harnesses] = await Promise.all([api.info(), api.harnesses().catch(() => ({ harnesses: [] }))]);
-    this.info = info;
+  /** What changes only with the token. */
+  private async loadOnce(info: Info): Promise<void> {
+    this.harnesses = (await api.harnesses().catch(() => ({ harnesses: [] }))).harnesses;
+    this.loadedFor = info;
     if (info.session_id !== null && this.session === null) this.open(info.session_id);
-    this.harnesses = harnesses.harnesses;
     if (!this.pickedModel) this.pickedModel = localStorage.getItem("makai.model") ?? info.default_model_ref ?? "";
     void this.loadModels();
   }
