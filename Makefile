@@ -61,7 +61,7 @@ picture: .venv/.ready ## draw docs/screenshots/terminal-day.svg from a real term
 	@MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/e2e/test_day_at_the_terminal.py
 
 screenshots: .venv/.ready page ## take pictures of every view of the page: docs/screenshots/page, the others in test-artifacts (needs chromium)
-	@MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/browser/test_views.py
+	@MAKAI_FAULTS=1 MAKAI_TEST_WRITES_DOCS=1 $(BIN)/python -m pytest -q -n0 tests/browser/test_views.py
 
 requirements: .venv/.ready ## covered, diverging and open requirements per area
 	@$(BIN)/python tools/requirements.py
