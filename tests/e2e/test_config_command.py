@@ -53,7 +53,7 @@ async def test_every_key_of_the_file_is_shown_but_no_secret(makai: Cli) -> None:
     lines = (await makai("config", "show")).out.splitlines()
     missing = await makai("config", "get", "nosuch")
 
-    assert [line.split() for line in lines[5:]] == [
+    assert [line.split() for line in lines[6:]] == [
         ["providers.corp.base_url", "http://corp.test", "user"],
         ["providers.corp.login.client_id", "a", "user"],
         ["providers.corp.login.client_secret", "(hidden)", "user"],
@@ -116,7 +116,7 @@ async def test_an_editor_opens_the_file_and_a_mistake_is_named(makai: Cli, tmp_p
 
     assert path == str(makai.home / "config.toml")
     assert (finished.code, finished.out) == (2, "")
-    assert f"{path} is not valid TOML: Invalid value (at line 14" in finished.err
+    assert f"{path} is not valid TOML: Invalid value (at line 15" in finished.err
     assert "makai config edit" in finished.err
 
 
