@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_BODY: Final = 1024
 
 
-class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a request without anything to say has as its body."""
 
 
@@ -60,7 +60,7 @@ class PullRoutes:
 
     async def _start(self, request: web.Request) -> web.Response:
         """Start a download, unless one is under way or the weights are there."""
-        await read_body(request, NoBody, MAX_BODY)
+        await read_body(request, EmptyBody, MAX_BODY)
         if self._state().status not in ("running", "done"):
             self._ended, self._progress = None, None
             self._pulling = asyncio.create_task(self._pull(), name="makai-pull")

@@ -34,6 +34,11 @@ def empty(session_id: str) -> Projection:
     return Projection(SessionSummary(session_id=session_id))
 
 
+def is_same(stored: Projection, view: Projection) -> bool:
+    """Whether a row is what its events lead to. One that an older version wrote has no `last_ms`."""
+    return stored == (view if stored.last_ms else msgspec.structs.replace(view, last_ms=0))
+
+
 def appended(
     before: Projection, bodies: Iterable[Body], stored: Sequence[Stored]
 ) -> tuple[Projection, list[StoredGrant]]:
