@@ -10,7 +10,7 @@ const ADDRESS = /\bhttps?:\/\/[\x21-\x7e]{1,2000}/gi;
 /** Marks at the end belong to the sentence around the address. */
 const AFTER = /[.,;:!?'"`*_~>|\\]+$/;
 const HOST_ONLY = /^https?:\/\/[^/?#]*$/i;
-/** A name that goes on with letters of other scripts, or with hidden characters, is not the name it seems to be. */
+/** A name that continues with letters of other scripts, or with hidden characters, is not the name it seems to be. */
 const CONTINUES = /^(?!\p{Script=Han})[\p{L}\p{Cf}]/u;
 
 export function textPieces(text: string): TextPiece[] {
