@@ -58,7 +58,7 @@ class Lock(NamedTuple):
 
 
 LOCKS: Final = (
-    Lock("constraints.txt", (".[dev,local,grpc]",), "What `make test` and all other targets install."),
+    Lock("constraints.txt", (".[dev,local,grpc,postgres,otel]",), "What `make test` and all other targets install."),
     Lock(
         "constraints-run.txt",
         (".[local]",),
@@ -67,7 +67,7 @@ LOCKS: Final = (
     ),
     Lock(
         "constraints-extras.txt",
-        (".[dev,local,grpc,keyring]",),
+        (".[dev,local,grpc,postgres,otel,keyring]",),
         "What the extra `keyring` needs on top of constraints.txt.",
         without="constraints.txt",
     ),

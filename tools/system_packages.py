@@ -42,6 +42,7 @@ NEEDED = (
     Need("zsh", ("zsh",), "completion in zsh"),
     Need("fish", ("fish",), "completion in fish"),
     Need("man-db", ("man",), "the manual page"),
+    Need("postgresql", ("pg_ctlcluster",), "sessions in PostgreSQL"),
     Need("chromium", ("chromium", "chromium-browser", "google-chrome"), "the page in a real browser"),
 )
 

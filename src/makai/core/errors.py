@@ -283,6 +283,14 @@ class OwnershipLost(StorageUnavailable):
     stored. What it knows about the session is read again before it is used again."""
 
 
+class SessionElsewhere(StorageUnavailable):
+    """Another node of the cluster owns the session, or has its folder. Nothing was changed; ask that node."""
+
+    def __init__(self, message: str, *, node_id: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.node_id = node_id
+
+
 class LogConflict(MakaiError):
     """An append expected another last event than the session has: its writer's view is out of date."""
 

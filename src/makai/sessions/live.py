@@ -27,7 +27,7 @@ from makai.harness import base
 from makai.sessions import commands as cmd
 from makai.sessions.engine import MAX_WAITING, Batch, decide
 from makai.sessions.inbox import Effects, Inbox, Order
-from makai.sessions.log.base import Checkpoint, EventLog, Pending
+from makai.sessions.log.base import Checkpoint, Claim, EventLog, Pending
 from makai.sessions.open_texts import OpenTexts
 from makai.sessions.run_port import SessionRunPort
 from makai.sessions.state import SessionState, evolve, packed
@@ -63,6 +63,7 @@ class LiveSession:
         tasks: BackgroundTasks,
         clock: Callable[[], int],
         execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]],
+        claim: Claim,
         checkpointed: int = 0,
     ) -> None:
         """`harness_of` finds the agent by its id, which can change; `execute` has a client execute a tool;
@@ -82,7 +83,7 @@ class LiveSession:
         self.stale: OwnershipLost | None = None
         """Set when another writer changed the log: this object is out of date, and the session is loaded again."""
         self.log = log
-        self._generation = log.lease.generation
+        self.claim = claim
         self.clock = clock
         self._harness_of = harness_of
         self.execute = execute
@@ -204,7 +205,7 @@ class LiveSession:
             ending = decide(state, report, self._open_texts.broken_off)
             events = [*events, *(Pending(logged.ts, logged.run_id, logged.event) for logged in ending.events)]
             state = ending.state
-        _, last = await self.log.append(self.session_id, events, self.state.last_event_id, self._generation)
+        _, last = await self.log.append(self.session_id, events, self.state.last_event_id, self.claim.generation)
         if last != state.last_event_id:
             raise AssertionError("deltas are joined before they are copied")
         self.state = state
@@ -289,7 +290,7 @@ class LiveSession:
         if batch.events:
             pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in batch.events]
             try:
-                await self.log.append(self.session_id, pending, self.state.last_event_id, self._generation)
+                await self.log.append(self.session_id, pending, self.state.last_event_id, self.claim.generation)
             except MakaiError as error:
                 await self._not_stored([order for order, _ in decided], error)
                 return

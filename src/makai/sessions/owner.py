@@ -194,10 +194,11 @@ class OwnedSessions:
     async def _create(self, wanted: req.CreateSession) -> str:
         settings = msgspec.structs.asdict(wanted)
         settings["model_ref"] = await self._model_ref(wanted.model_ref, wanted.harness, wanted.cwd)
-        session_id, create = await self._checked(settings.pop("session_id"), Create(now=self._clock(), **settings))
+        wanted_id = settings.pop("session_id")
+        session_id, create, claim = await self._checked(wanted_id, Create(now=self._clock(), **settings))
         session = self._live.get(session_id)  # another client may be about to create it
         if session is None:
-            session = self._new_live(session_id, SessionState(harness=create.harness))
+            session = self._new_live(session_id, SessionState(harness=create.harness), claim)
             self._make_room()
             self._live[session_id] = session
         try:
@@ -215,9 +216,9 @@ class OwnedSessions:
         origin = (await self._session(wanted.origin)).state
         model_ref = await self._model_ref(wanted.model_ref or "", origin.harness, wanted.cwd or origin.cwd)
         wanted = msgspec.structs.replace(wanted, model_ref=model_ref or None, at=await last_event(self._log, wanted))
-        session_id, create = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
+        session_id, create, claim = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
         assert create.forked_at is not None
-        session = self._new_live(session_id, SessionState(harness=create.harness))
+        session = self._new_live(session_id, SessionState(harness=create.harness), claim)
         self._withheld.add(session_id)
         try:
             await session.submit(create)
@@ -235,7 +236,7 @@ class OwnedSessions:
         session.save_checkpoint_if_due()
         return session_id
 
-    async def _checked(self, wanted_id: str | None, create: Create) -> tuple[str, Create]:
+    async def _checked(self, wanted_id: str | None, create: Create) -> tuple[str, Create, base.Claim]:
         """The id and the settings of a new session, with its folders resolved; refuses an id that exists."""
         harness = self._harnesses.get(create.harness)
         harness.check(create.cwd, create.roots, create.terms)
@@ -245,7 +246,7 @@ class OwnedSessions:
         session_id = wanted_id or str(uuid4())
         if session_id in self._withheld or await self._log.last(session_id):
             raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
-        return session_id, create
+        return session_id, create, await self._log.claim(session_id)
 
     @_handles(req.RunCommand)
     async def _run_command(self, request: req.RunCommand) -> req.Receipt:
@@ -391,23 +392,25 @@ class OwnedSessions:
     async def _load(self, session_id: str) -> None:
         if (outdated := self._live.get(session_id)) is not None and outdated.stale:
             await outdated.stopped()  # two runs of one session must not overlap
+        claim = await self._log.claim(session_id)
         summary = await self._log.session(session_id)
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", f"There is no session {session_id!r}.")
-        session = await self._read_session(session_id, summary)
+        session = await self._read_session(session_id, summary, claim)
         known = self._live.get(session_id)
         if known is not None and known.state.last_event_id and not known.stale:
             return  # it was being created meanwhile
         state = session.state
         if state.active_run is not None or (state.waiting and not state.closed):
-            await session.submit(Recovered(now=self._clock(), can_resume=session.harness.capabilities.resume))
+            can_resume = claim.is_here and session.harness.capabilities.resume
+            await session.submit(Recovered(now=self._clock(), can_resume=can_resume))
         await self._undo.recover(session)
         # Not before: a session that could not be recovered would stay busy.
         self._make_room()
         self._live[session_id] = session
         session.save_checkpoint_if_due()
 
-    async def _read_session(self, session_id: str, summary: base.SessionSummary) -> LiveSession:
+    async def _read_session(self, session_id: str, summary: base.SessionSummary, claim: base.Claim) -> LiveSession:
         state = SessionState()
         checkpoint = await self._log.checkpoint(session_id)
         if checkpoint is not None and checkpoint.format == STATE_FORMAT:
@@ -421,11 +424,11 @@ class OwnedSessions:
         # Deltas at the very end were not read, and change nothing but the numbers.
         last_ts = max(state.last_ts, summary.updated_ms)
         state = msgspec.structs.replace(state, last_event_id=summary.events, last_ts=last_ts)
-        return self._new_live(session_id, state, checkpointed)
+        return self._new_live(session_id, state, claim, checkpointed)
 
-    def _new_live(self, session_id: str, state: SessionState, checkpointed: int = 0) -> LiveSession:
-        find = self._harnesses.get
-        return LiveSession(session_id, state, self._log, find, self._tasks, self._clock, self._execute, checkpointed)
+    def _new_live(self, session_id: str, state: SessionState, claim: base.Claim, checkpointed: int = 0) -> LiveSession:
+        execute, find = self._execute, self._harnesses.get
+        return LiveSession(session_id, state, self._log, find, self._tasks, self._clock, execute, claim, checkpointed)
 
     def _make_room(self) -> None:
         if len(self._live) >= MAX_LIVE:

@@ -17,7 +17,7 @@ from makai.harness.client_tools import ToolExecutors
 from makai.harness.registry import UnknownHarness
 from makai.sessions.commands import Abort, ApproveCall, Create, Send, SetTitle, TimePassed
 from makai.sessions.live import LiveSession
-from makai.sessions.log.base import replay
+from makai.sessions.log.base import Claim, replay
 from makai.sessions.run_port import SessionRunPort
 from makai.sessions.state import SessionState
 
@@ -35,7 +35,7 @@ class Stage(UnknownHarness):
         self.work = work
         execute = ToolExecutors().execute
         self.session = LiveSession(
-            SESSION, SessionState(), self.log, lambda name: self, self.tasks, lambda: self.now, execute
+            SESSION, SessionState(), self.log, lambda name: self, self.tasks, lambda: self.now, execute, Claim(1)
         )
 
     async def run(self, port: RunPort, start: RunStart) -> Settlement:  # type: ignore[override]

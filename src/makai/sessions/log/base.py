@@ -207,10 +207,23 @@ class Lease(msgspec.Struct, frozen=True):
     """By the clock of the store; None when the lease ends with its holder's process."""
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """The right of this process to append to one session."""
+
+    generation: int
+    is_here: bool = True
+    """Whether this machine has the session's folder. Elsewhere the session can be read, and no run can work in it."""
+
+
 class EventLog(Protocol):
     @property
     def lease(self) -> Lease:
         """The lease under which this log was opened."""
+
+    async def claim(self, session_id: str) -> Claim:
+        """Own a session, or one that does not exist yet. What was appended under former claims of other processes is
+        there when it returns, and nothing more is appended under them. Raises `SessionElsewhere` while another live
+        node owns it; in a store with one owner, that owner has every claim."""
 
     async def append(
         self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None

@@ -38,6 +38,9 @@ class MemoryLog:
         self._store.generation += 1
         self.lease = base.Lease(f"memory-{self._store.generation}", self._store.generation)
 
+    async def claim(self, session_id: str) -> base.Claim:
+        return base.Claim(self.lease.generation)
+
     async def append(
         self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:

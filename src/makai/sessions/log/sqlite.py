@@ -70,6 +70,9 @@ class SqliteLog:
     def lease(self) -> base.Lease:
         return self._writer.lease
 
+    async def claim(self, session_id: str) -> base.Claim:
+        return base.Claim(self.lease.generation)
+
     async def append(
         self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:

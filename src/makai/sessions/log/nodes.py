@@ -1,0 +1,70 @@
+"""What a store adds to `EventLog` when several processes, the nodes of a cluster, write to it.
+
+A node has a lease, which it renews while it lives and whose end the store decides by its own clock. A session has an
+owner, which is a node, and a generation, which rises whenever another node becomes the owner. The lease decides when a
+session may be taken over; the generation, which every append compares in the row that it changes, decides who writes.
+
+A session with a folder belongs to the nodes that have this folder: each node has labels, and the session that it makes
+gets the first of them as its place. (Which machine has a folder is no fact of the session: it changes when files move.
+So it is in the store beside the events, and not in the log.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from makai.sessions.log.base import EventLog
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of one process. A process that lost its lease comes back as another node."""
+
+    node_id: str
+    """Unique per start."""
+    name: str
+    """The same after a restart: of the machine, or what the configuration says."""
+    address: str = ""
+    """`host:port` on which other nodes reach it; empty when they cannot."""
+    labels: tuple[str, ...] = ()
+    """Which folders it has; nodes with a label in common have the same ones."""
+    started_ms: int = 0
+    draining: bool = False
+    """It is about to end, and takes no more sessions."""
+
+
+class ClusterLog(EventLog, Protocol):
+    """A log that several nodes write to."""
+
+    @property
+    def node(self) -> Node:
+        """This process."""
+
+    def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call `call` in the event loop when this node could not renew its lease in time, by its own clock: other nodes
+        may own its sessions by now. From then until it has joined again, `append` and `claim` raise `OwnershipLost`.
+        Returns the function that ends this."""
+
+    async def nodes(self) -> list[Node]:
+        """Those whose leases have not expired, by name and start."""
+
+    async def owner(self, session_id: str) -> Node | None:
+        """The live node that owns a session; None when none does."""
+
+    async def release(self, session_ids: Sequence[str]) -> None:
+        """Give up sessions of this node, so that the next node that is asked can claim them at once."""
+
+    async def drain(self) -> None:
+        """Tell the other nodes that this one is about to end: `claim` refuses from now on."""
+
+    async def free_abandoned(self) -> int:
+        """Take the sessions of nodes whose leases expired away from them; returns how many there were."""
+
+    async def claim_abandoned(self, limit: int) -> list[str]:
+        """Claim up to `limit` sessions that have an active run and no owner, and whose folders are here or on no live
+        node; returns their ids. Two nodes never get the same."""
+
+    async def misplaced(self) -> list[str]:
+        """Sessions of this node whose folders another live node has, and this one has not."""

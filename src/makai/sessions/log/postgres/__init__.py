@@ -1,0 +1,1 @@
+"""The log in PostgreSQL, for one node or many (extra `postgres`)."""

@@ -1,0 +1,110 @@
+"""The tables in PostgreSQL and their migrations.
+
+Columns that every append changes (`last`, `updated_ms`, `projection`, `checksum`) are in no index, and pages are filled
+by half, so that PostgreSQL can put the new version of a row on the same page and need not touch an index. Lines are
+BYTEA: they come back byte by byte, which JSONB does not promise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE session (
+        session_key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        session_id  TEXT COLLATE "C" NOT NULL UNIQUE,
+        last        BIGINT NOT NULL,
+        generation  BIGINT NOT NULL,
+        owner       TEXT,
+        place       TEXT,
+        is_active   BOOLEAN NOT NULL,
+        updated_ms  BIGINT NOT NULL,
+        waiting     INTEGER NOT NULL,
+        cwd         TEXT,
+        archived    BOOLEAN NOT NULL,
+        projection  BYTEA NOT NULL,
+        checksum    BIGINT NOT NULL
+    ) WITH (fillfactor = 50);
+    CREATE INDEX session_owner ON session (owner);
+    CREATE INDEX session_waiting ON session (session_key) WHERE waiting > 0;
+    CREATE INDEX session_abandoned ON session (session_key) WHERE is_active AND owner IS NULL;
+
+    CREATE TABLE event (
+        session_key BIGINT NOT NULL,
+        event_id    BIGINT NOT NULL,
+        checksum    BIGINT NOT NULL,
+        is_delta    BOOLEAN NOT NULL,
+        line        BYTEA NOT NULL,
+        PRIMARY KEY (session_key, event_id)
+    );
+
+    -- Keys of deleted sessions whose events are still to be removed.
+    CREATE TABLE deleted (session_key BIGINT PRIMARY KEY);
+
+    CREATE TABLE checkpoint (
+        session_key BIGINT PRIMARY KEY,
+        event_id    BIGINT NOT NULL,
+        format      INTEGER NOT NULL,
+        data        BYTEA NOT NULL,
+        checksum    BIGINT NOT NULL
+    );
+
+    CREATE TABLE permission_grant (
+        folder   TEXT COLLATE "C" NOT NULL,
+        rule     TEXT COLLATE "C" NOT NULL,
+        data     BYTEA NOT NULL,
+        checksum BIGINT NOT NULL,
+        PRIMARY KEY (folder, rule)
+    );
+
+    CREATE TABLE trusted_folder (
+        folder   TEXT COLLATE "C" PRIMARY KEY,
+        trusted  BOOLEAN NOT NULL,
+        checksum BIGINT NOT NULL
+    );
+
+    CREATE TABLE trusted_file (
+        folder   TEXT COLLATE "C" NOT NULL,
+        path     TEXT COLLATE "C" NOT NULL,
+        data     BYTEA NOT NULL,
+        checksum BIGINT NOT NULL,
+        PRIMARY KEY (folder, path)
+    );
+
+    CREATE TABLE token (
+        token_id TEXT COLLATE "C" PRIMARY KEY,
+        data     BYTEA NOT NULL,
+        checksum BIGINT NOT NULL
+    );
+
+    -- One row per start of a process.
+    CREATE TABLE node (
+        node_id    TEXT COLLATE "C" PRIMARY KEY,
+        name       TEXT COLLATE "C" NOT NULL,
+        address    TEXT NOT NULL,
+        labels     TEXT[] NOT NULL,
+        started_ms BIGINT NOT NULL,
+        draining   BOOLEAN NOT NULL DEFAULT false,
+        expires_at TIMESTAMPTZ NOT NULL
+    ) WITH (fillfactor = 50);
+
+    -- Requests to a node that cannot be reached over the network, and their answers.
+    CREATE TABLE relayed_request (
+        request_id TEXT COLLATE "C" PRIMARY KEY,
+        node_id    TEXT COLLATE "C" NOT NULL,
+        frame      BYTEA NOT NULL,
+        answer     BYTEA,
+        expires_at TIMESTAMPTZ NOT NULL
+    );
+    CREATE INDEX relayed_request_node ON relayed_request (node_id) WHERE answer IS NULL;
+
+    -- Credentials, encrypted. One row per text that `auth.json` holds in a store of files.
+    CREATE TABLE credential_file (
+        name       TEXT COLLATE "C" PRIMARY KEY,
+        version    BIGINT NOT NULL,
+        ciphertext BYTEA NOT NULL
+    );
+    """,
+)
+"""Each brings the database from the version that is its index to the next; the table `format` holds the version."""
