@@ -36,10 +36,15 @@ async def said_to(port: int, context: ssl.SSLContext) -> bytes:
     """What the listener says to a peer that says hello; nothing when it refuses it in any way."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    except OSError:
+        return b""
+    try:
         writer.write(b'"hello"\n')
         return await reader.read()
     except OSError:
         return b""
+    finally:
+        writer.transport.abort()
 
 
 async def test_two_processes_with_one_key_issue_different_certificates_and_trust_each_other(accepted: Accepted) -> None:
