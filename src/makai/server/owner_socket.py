@@ -1,7 +1,7 @@
 """The socket of the process that owns a MAKAI_HOME, through which other processes of the user work with its sessions;
-`cluster_links` serves other nodes in the same way. Nothing is buffered for an attached process: a follower is asked for its next events after the process took the batch
-before, and no page of the log is read before the last one was sent. A stopped process delays no other; after
-`SILENCE_S` its link is closed, so that its tools do not keep a run waiting."""
+`cluster_links` serves other nodes in the same way. Nothing is buffered for an attached process: a follower is asked for
+its next events after the process took the batch before, and no page of the log is read before the last one was sent. A
+stopped process delays no other; after `SILENCE_S` its link is closed, so that its tools do not keep a run waiting."""
 
 from __future__ import annotations
 
