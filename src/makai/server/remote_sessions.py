@@ -34,9 +34,12 @@ _END_S: Final = 5.0
 class RemoteSessions:
     """`service.Sessions`. Make one by `connect`, inside the event loop that uses it."""
 
-    def __init__(self, channel: Channel, owner_pid: int, ping_every_s: float = PING_EVERY_S) -> None:
+    def __init__(
+        self, channel: Channel, owner_pid: int, ping_every_s: float = PING_EVERY_S, silence_s: float = SILENCE_S
+    ) -> None:
         self.owner_pid = owner_pid
         self._ping_every_s = ping_every_s
+        self._silence_s = silence_s
         self.lost = asyncio.Event()
         """Set when the link has ended."""
         self.moving = False
@@ -63,7 +66,13 @@ class RemoteSessions:
 
     @classmethod
     async def over(
-        cls, channel: Channel, key: Secret, owner: str, *, ping_every_s: float = PING_EVERY_S
+        cls,
+        channel: Channel,
+        key: Secret,
+        owner: str,
+        *,
+        ping_every_s: float = PING_EVERY_S,
+        silence_s: float = SILENCE_S,
     ) -> RemoteSessions:
         """Attach over a channel, which is closed when that fails. `owner` names the other side in errors."""
         try:
@@ -82,7 +91,7 @@ class RemoteSessions:
             if isinstance(error, TimeoutError):
                 raise TransportError(f"{owner} does not answer.") from None
             raise
-        return cls(channel, said.pid, ping_every_s)
+        return cls(channel, said.pid, ping_every_s, silence_s)
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         number = self._next()
@@ -185,10 +194,10 @@ class RemoteSessions:
 
     async def _watch(self) -> None:
         """Give up on an owner that is silent: a stopped process still holds its lock and its socket."""
-        while self.silent_s < SILENCE_S:
+        while self.silent_s < self._silence_s:
             self.post(frames.encoded(wire.AttachPing()))
             await asyncio.sleep(self._ping_every_s)
-        self._shell.lose(TransportError(f"it said nothing for {SILENCE_S:g} s"))
+        self._shell.lose(TransportError(f"it said nothing for {self._silence_s:g} s"))
 
     def _receive(self, frame: bytes) -> None:
         self._heard_at = asyncio.get_running_loop().time()
