@@ -103,9 +103,7 @@ class NodeLinks:
         if self._secrets is None or not node.address:
             raise TransportError(f"The node {node.name} has no address for other nodes.")
         try:
-            channel = await connect_node(
-                node.address, self._secrets.identity, max_frame_bytes=frames.MAX_FRAME_BYTES
-            )
+            channel = await connect_node(node.address, self._secrets.identity, max_frame_bytes=frames.MAX_FRAME_BYTES)
             return await RemoteSessions.over(
                 channel,
                 self._secrets.greeting,

@@ -81,6 +81,7 @@ class ClusterSessions:
         self._executors: set[ClusterExecutor] = set()
         self._tool_servers: set[ClusterToolServer] = set()
         self._tasks = BackgroundTasks()
+        self._draining = False
         self._closing = False
         self._ignore_lost_lease = store.on_lease_lost(self._lease_lost)
 
@@ -96,7 +97,7 @@ class ClusterSessions:
 
     async def is_ready(self) -> bool:
         """Whether this node can serve clients: it has its lease, the database answers, and it is not about to end."""
-        if self._closing:
+        if self._draining or self._closing:
             return False
         try:
             async with asyncio.timeout(READY_S):
@@ -136,20 +137,23 @@ class ClusterSessions:
         return server
 
     async def drain(self) -> None:
-        """Take no more sessions, and answer what other nodes asked. May be repeated."""
-        self._closing = True
-        await self._keeper.close()
+        """Take no more sessions: other nodes claim those that have no owner. What this node owns stays usable until
+        `close`. May be repeated."""
+        self._draining = True
         try:
             await self.store.drain()
         except MakaiError as error:
             log.warning("the other nodes do not learn that this one ends: %s", error)
-        if self._socket is not None:
-            await self._socket.drain()
 
     async def close(self) -> None:
         """Hand the sessions over: runs stay in the log as they are, and another node resumes them at once. The links
         of other nodes break after the sessions were released, so that they find the next owner."""
-        await self.drain()
+        if not self._draining:
+            await self.drain()
+        self._closing = True
+        await self._keeper.close()
+        if self._socket is not None:
+            await self._socket.drain()
         self._ignore_lost_lease()
         for follower in list(self._followers):
             follower.close()
