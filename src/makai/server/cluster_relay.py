@@ -107,7 +107,9 @@ class RequestRelay:
         try:
             return self._cipher().decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], about.encode())
         except InvalidTag:
-            raise ParseError("a relayed message was not written by a node with the same cluster key") from None
+            raise InvalidRequest(
+                "The node that has the session has another cluster key.", hint="Give all nodes the same cluster key."
+            ) from None
 
     def _cipher(self) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
