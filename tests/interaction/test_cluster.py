@@ -18,6 +18,7 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.server.cluster_sessions import ClusterSessions
 from makai.server.token_book import TokenBook
 from makai.sessions.requests import ListSessions, RevokeToken
 
@@ -30,6 +31,14 @@ SLOW = "pace: 20ms\nrepeat: 50 word"
 
 def sql(database: str, statement: str) -> str:
     return shared_server().sql(statement, database.rpartition("/")[2])
+
+
+async def until_released(node: ClusterSessions, session_id: str) -> None:
+    for _ in range(600):
+        if await node.store.owner(session_id) is None:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the session still has an owner")
 
 
 async def look(request: ToolRequest) -> ToolAnswer:
@@ -154,8 +163,7 @@ async def test_a_session_whose_folder_is_elsewhere_can_be_read_and_nothing_runs_
         assert here.seen == await whole_log(second, here.session_id)
 
         third = await nodes.start("c", labels=("one",))
-        while await second.store.owner(here.session_id) is not None:  # released within a round; the test has a deadline
-            await asyncio.sleep(0.05)
+        await until_released(second, here.session_id)
         await here.send("Go on.")
         await here.until_settled()
         owner = await second.store.owner(here.session_id)

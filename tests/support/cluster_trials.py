@@ -94,16 +94,15 @@ async def ended_owners(folder: Path, database: str, rounds: int, end: End, seed:
 async def _round(owner: ServeProcess, other: ClusterSessions, work: Path, after_s: float, end: End) -> _Round:
     client = Desk(other, await owner.session(work, mode="never_ask"))
     await client.send("first", client_msg_id="first", delivery="queue")
-    sent = ["first"]
-    sending = asyncio.create_task(_keep_sending(client, sent))
+    sent, news = ["first"], asyncio.Event()
+    sending = asyncio.create_task(_keep_sending(client, sent, news))
     reading = asyncio.create_task(_read(client, sending))
     await asyncio.sleep(after_s)
     seen = len(client.seen)
     await (owner.kill() if end == "kill" else terminated(owner))
     ended_at = time.monotonic()
-    acknowledged_then = len(sent)
-    while len(sent) <= acknowledged_then:
-        await asyncio.sleep(0.01)
+    news.clear()
+    await news.wait()
     takeover_s = time.monotonic() - ended_at
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
@@ -123,12 +122,13 @@ async def _round(owner: ServeProcess, other: ClusterSessions, work: Path, after_
     )
 
 
-async def _keep_sending(client: Desk, sent: list[str]) -> None:
-    """Inputs one after the other; `sent` has those that were acknowledged."""
+async def _keep_sending(client: Desk, sent: list[str], news: asyncio.Event) -> None:
+    """Inputs one after the other; `sent` has those that were acknowledged, and `news` is set for each."""
     for number in range(1, 1000):
         name = f"input {number}"
         await client.send(name, client_msg_id=name, delivery="queue")
         sent.append(name)
+        news.set()
         await asyncio.sleep(0.3)
 
 
