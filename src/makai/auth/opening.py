@@ -13,7 +13,7 @@ from makai.core.errors import InvalidRequest
 
 def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -> AccountStore:
     """The logins of a MAKAI_HOME: in its file or, when its sessions are in PostgreSQL, beside them. Connects to
-    nothing yet. Raises `InvalidRequest` without a cluster key."""
+    nothing yet."""
     if not is_shared(config):
         return CredentialStore(home)
     try:
@@ -22,7 +22,7 @@ def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -
         raise InvalidRequest(
             "The library for PostgreSQL is not installed.", hint="Install it with: pip install 'makai[postgres]'"
         ) from None
-    return SharedCredentialStore(config.store.url, load_cluster_key(environ, config.cluster))
+    return SharedCredentialStore(config.store.url, lambda: load_cluster_key(environ, config.cluster))
 
 
 def is_shared(config: Config) -> bool:

@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
@@ -72,32 +72,30 @@ _NO_ROW: Final[_Row] = (0, b"")
 
 
 class SharedCredentialStore(AccountStore):
-    """The logins in the database at `url`, under the cluster's key. Any thread may use it."""
+    """The logins in the database at `url`. Any thread may use it."""
 
-    def __init__(self, url: str, cluster_key: Secret) -> None:
+    def __init__(self, url: str, cluster_key: Callable[[], Secret]) -> None:
+        """`cluster_key` is called when the key is first needed: what never looks at logins needs none."""
         self._address = PostgresAddress(url)
         self._cipher = _Cipher(cluster_key)
         self._copy = _Copy(self._address, self._cipher)
         self._starting = threading.Lock()
-        self._watcher: threading.Thread | None = None
-        self._stop = threading.Event()
-        # The thread of a store that was not closed ends with it.
-        weakref.finalize(self, self._stop.set)
+        self._stop_watching: Callable[[], object] | None = None
 
     def snapshot(self) -> StoreSnapshot:
         with self._starting:
-            if self._watcher is None:
-                self._stop.clear()
-                work = (self._copy, self._stop)
-                self._watcher = threading.Thread(target=_watch, args=work, name="makai-logins", daemon=True)
-                self._watcher.start()
+            if self._stop_watching is None:
+                stop = threading.Event()
+                # The thread of a store that was not closed ends with it.
+                self._stop_watching = weakref.finalize(self, stop.set)
+                threading.Thread(target=_watch, args=(self._copy, stop), name="makai-logins", daemon=True).start()
         return self._copy.current()
 
     def latest(self) -> StoreSnapshot:
         try:
             return self._copy.read()
         finally:
-            if self._watcher is None:
+            if self._stop_watching is None:
                 self._copy.disconnect()
 
     def rehearse(self) -> None:
@@ -111,10 +109,9 @@ class SharedCredentialStore(AccountStore):
 
     def close(self) -> None:
         with self._starting:
-            watcher, self._watcher = self._watcher, None
-            self._stop.set()
-        if watcher is not None:
-            watcher.join()
+            stop, self._stop_watching = self._stop_watching, None
+        if stop is not None:
+            stop()
 
     @asynccontextmanager
     async def refresh_lock(self, provider_id: str, account_name: str) -> AsyncIterator[RefreshLock]:
@@ -199,22 +196,29 @@ class _Attempt:
 class _Cipher:
     """AES-256-GCM: format, nonce, ciphertext and tag. The name and the version of the row are authenticated with it."""
 
-    def __init__(self, cluster_key: Secret) -> None:
-        self._aead = AESGCM(derived_key(cluster_key, PURPOSE))
+    def __init__(self, cluster_key: Callable[[], Secret]) -> None:
+        self._cluster_key = cluster_key
+        self._made: AESGCM | None = None
+
+    @property
+    def _aead(self) -> AESGCM:
+        if self._made is None:
+            self._made = AESGCM(derived_key(self._cluster_key(), PURPOSE))
+        return self._made
 
     def closed(self, entries: Entries, version: int) -> _Row:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return version, _FORMAT + nonce + self._aead.encrypt(nonce, encoded(entries), _bound_to(version))
 
     def opened(self, row: _Row) -> Entries:
-        """The entries of a row; none where there is no row."""
+        """The entries of a row; none where there is no row. Raises in any case when there is no key."""
+        aead, (version, data) = self._aead, row
         if row == _NO_ROW:
             return {}
-        version, data = row
         if not data.startswith(_FORMAT):
             raise _refused("is in a form that this version of makai does not know")
         try:
-            return decoded(self._aead.decrypt(data[len(_FORMAT) : _HEAD_BYTES], data[_HEAD_BYTES:], _bound_to(version)))
+            return decoded(aead.decrypt(data[len(_FORMAT) : _HEAD_BYTES], data[_HEAD_BYTES:], _bound_to(version)))
         except (InvalidTag, ValueError):
             raise _refused("cannot be decrypted: the cluster key is another one, or the row was changed") from None
         except UnreadableText as error:

@@ -97,7 +97,7 @@ class AccountStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up connections. The store can still be used."""
+        """End what keeps a copy up to date, without waiting. The store can still be used."""
 
     @abstractmethod
     def _modify(self, provider_id: str, change: AccountsChange) -> bool:

@@ -9,7 +9,11 @@ from contextlib import contextmanager
 import msgspec
 import psycopg
 import pytest
+from support.auth_child import CLUSTER_KEY
+from support.auth_trials import CrowdReport, crowd
+from support.machine import RecordMeasure
 from support.postgres import shared_server
+from support.profiles import FAULTS
 
 import makai.auth.shared_store
 from makai.auth.account_text import StoreSnapshot
@@ -18,7 +22,6 @@ from makai.auth.shared_store import SharedCredentialStore
 from makai.core.errors import InvalidRequest, MakaiError, StorageUnavailable
 from makai.core.secret import Secret
 
-CLUSTER_KEY = Secret("a cluster key of more than 32 characters")
 CANARY = "sk-canary-in-the-database"
 KEY = Account(name="default", credential=ApiKey(key=Secret(CANARY)), origins=("https://api.test:443",))
 WORK = Account(name="work", credential=ApiKey(key=Secret("work-key")), origins=("https://api.test:443",))
@@ -26,7 +29,7 @@ WORK = Account(name="work", credential=ApiKey(key=Secret("work-key")), origins=(
 
 @contextmanager
 def opened(url: str, key: Secret = CLUSTER_KEY) -> Iterator[SharedCredentialStore]:
-    store = SharedCredentialStore(url, key)
+    store = SharedCredentialStore(url, lambda: key)
     try:
         yield store
     finally:
@@ -141,7 +144,7 @@ def stored_rows(database: str) -> list[tuple[object, ...]]:
 def test_processes_that_save_at_once_lose_nothing(database: str) -> None:
     """The first row and the table included."""
     names = [f"provider-{number}" for number in range(8)]
-    stores = [SharedCredentialStore(database, CLUSTER_KEY) for _ in names]
+    stores = [SharedCredentialStore(database, lambda: CLUSTER_KEY) for _ in names]
     threads = [threading.Thread(target=each.save, args=(name, KEY)) for each, name in zip(stores, names, strict=True)]
     for thread in threads:
         thread.start()
@@ -191,6 +194,31 @@ def test_a_change_whose_answer_was_lost_is_not_made_twice(
     assert credentials(store.latest()) == {"work": WORK.credential}
 
 
+# --- one refresher ---
+
+
+@pytest.mark.scaled
+async def test_two_nodes_full_of_tasks_refresh_once_per_expiry(database: str, record_measure: RecordMeasure) -> None:
+    expiries = 50 if FAULTS else 4
+    report = await crowd(database, processes=2, tasks=16, expiries=expiries, latency_s=0.1)
+
+    name = f"2 nodes x 16 tasks, {expiries} expiries, one database"
+    record_measure(f"{name}: refreshes", f"{expiries}", str(sum(report.refreshes_per_expiry)))
+    record_measure(f"{name}: forced logins", "0", str(len(report.errors) + report.revoked))
+    assert report == CrowdReport(refreshes_per_expiry=[1] * expiries, wrong_tokens=[], errors=[], revoked=False)
+
+
+async def test_a_refresh_of_one_account_does_not_wait_for_that_of_another(store: SharedCredentialStore) -> None:
+    store.save("test", KEY)
+    async with store.refresh_lock("test", "default") as first, store.refresh_lock("test", "work") as another:
+        assert (await first.try_acquire(), await another.try_acquire()) == (True, True)
+        async with store.refresh_lock("test", "default") as second:
+            assert not await second.try_acquire()
+            store.save("test", WORK)  # a login does not wait for it either
+    async with store.refresh_lock("test", "default") as third:
+        assert await third.try_acquire()
+
+
 # --- a database that is away ---
 
 
@@ -225,7 +253,7 @@ def test_neither_an_error_nor_a_repr_shows_the_password_or_a_secret(store: Share
         shown = f"{caught.value} {caught.value!r} {refused!r} {refused._address!r} {refused.__dict__}"
     assert not any(secret in shown for secret in ("pa$$word", "pa%24%24word", CLUSTER_KEY.reveal()))
     with pytest.raises(InvalidRequest) as invalid:
-        SharedCredentialStore("postgres://user:pa$$word@host:port:port/?x", CLUSTER_KEY)
+        SharedCredentialStore("postgres://user:pa$$word@host:port:port/?x", lambda: CLUSTER_KEY)
     assert "pa$$word" not in f"{invalid.value} {invalid.value.__cause__}"
 
 
