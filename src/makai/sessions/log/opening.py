@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
-from makai.core.config import StoreConfig
+from makai.core.config import ClusterConfig, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
@@ -15,6 +17,9 @@ from makai.sessions.log.base import EventLog
 if TYPE_CHECKING:
     from makai.sessions.log.postgres.log import PostgresLog
     from makai.sessions.log.postgres.membership import NodeSettings
+
+
+VISITOR_LEASE_S: Final = 6.0
 
 
 async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSettings | None = None) -> EventLog:
@@ -34,16 +39,23 @@ async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSett
     )
 
 
+async def open_beside(url: str, cluster: ClusterConfig) -> PostgresLog:
+    """Join the sessions in PostgreSQL for a while, as a node beside the one of this machine, with the same folders."""
+    _check_extra()
+    from makai.sessions.log.postgres.log import PostgresLog
+    from makai.sessions.log.postgres.membership import NodeSettings
+
+    name = cluster.name or socket.gethostname()
+    return await PostgresLog.open(
+        url, NodeSettings(name=f"{name}-{uuid4().hex[:8]}", labels=cluster.labels or (name,), lease_s=VISITOR_LEASE_S)
+    )
+
+
 async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> PostgresLog:
-    try:
-        from makai.sessions.log.postgres.log import PostgresLog
-        from makai.sessions.log.postgres.membership import NodeSettings
-    except ImportError:
-        raise InvalidRequest(
-            "Sessions in PostgreSQL need the extra `postgres`, which is not installed.",
-            hint="Install it: pip install 'makai[postgres]'.",
-        ) from None
+    _check_extra()
     from makai.sessions.log.leases import HomeLock
+    from makai.sessions.log.postgres.log import PostgresLog
+    from makai.sessions.log.postgres.membership import NodeSettings
 
     lock = await asyncio.to_thread(HomeLock, home)
     try:
@@ -51,3 +63,11 @@ async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> Pos
     except BaseException:
         lock.release()
         raise
+
+
+def _check_extra() -> None:
+    if find_spec("psycopg") is None:
+        raise InvalidRequest(
+            "Sessions in PostgreSQL need the extra `postgres`, which is not installed.",
+            hint="Install it: pip install 'makai[postgres]'.",
+        )
