@@ -135,6 +135,23 @@ class AccountStore(ABC):
 
         return self._modify(provider_id, change)
 
+    def add_missing(
+        self, snapshot: StoreSnapshot, *, replace: bool
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Save the logins of another store. Returns those that were added or replaced, and those that were there and
+        stay, as provider and account."""
+        saved, kept = [], []
+        present = self.latest()
+        for provider_id in snapshot.providers():
+            default = present.default(provider_id) or snapshot.default(provider_id)
+            for account in snapshot.accounts(provider_id):
+                if present.account(provider_id, account.name) is not None and not replace:
+                    kept.append((provider_id, account.name))
+                else:
+                    self.save(provider_id, account, make_default=account.name == default)
+                    saved.append((provider_id, account.name))
+        return saved, kept
+
     def set_default(self, provider_id: str, name: str) -> None:
         def change(logins: ProviderAccounts) -> ProviderAccounts:
             if name not in logins.accounts:
