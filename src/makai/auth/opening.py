@@ -14,7 +14,7 @@ from makai.core.errors import InvalidRequest
 def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -> AccountStore:
     """The logins of a MAKAI_HOME: in its file or, when its sessions are in PostgreSQL, beside them. Connects to
     nothing yet."""
-    if not is_shared(config):
+    if not config.store.url.startswith(("postgres://", "postgresql://")):
         return CredentialStore(home)
     try:
         from makai.auth.shared_store import SharedCredentialStore
@@ -23,8 +23,3 @@ def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -
             "The library for PostgreSQL is not installed.", hint="Install it with: pip install 'makai[postgres]'"
         ) from None
     return SharedCredentialStore(config.store.url, lambda: load_cluster_key(environ, config.cluster))
-
-
-def is_shared(config: Config) -> bool:
-    """Whether machines share sessions and logins through a database."""
-    return config.store.url.startswith(("postgres://", "postgresql://"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -13,13 +12,11 @@ from makai.core.config import ClusterConfig, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
+from makai.sessions.log.nodes import ClusterLog
 
 if TYPE_CHECKING:
     from makai.sessions.log.postgres.log import PostgresLog
     from makai.sessions.log.postgres.membership import NodeSettings
-
-
-VISITOR_LEASE_S: Final = 6.0
 
 
 async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSettings | None = None) -> EventLog:
@@ -39,35 +36,48 @@ async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSett
     )
 
 
-async def open_beside(url: str, cluster: ClusterConfig) -> PostgresLog:
-    """Join the sessions in PostgreSQL for a while, as a node beside the one of this machine, with the same folders."""
-    _check_extra()
-    from makai.sessions.log.postgres.log import PostgresLog
-    from makai.sessions.log.postgres.membership import NodeSettings
+async def join_cluster(
+    home: Path, config: StoreConfig, *, name: str, address: str, labels: tuple[str, ...], lease_s: float
+) -> ClusterLog:
+    """Join the sessions in PostgreSQL as a node, which `Node` describes. Raises `HomeInUse`."""
+    _, settings = _postgres()
+    return await _open_postgres(home, config.url, settings(name=name, address=address, labels=labels, lease_s=lease_s))
 
-    name = cluster.name or socket.gethostname()
-    return await PostgresLog.open(
-        url, NodeSettings(name=f"{name}-{uuid4().hex[:8]}", labels=cluster.labels or (name,), lease_s=VISITOR_LEASE_S)
-    )
+
+def is_postgres(config: StoreConfig) -> bool:
+    return config.url.partition(":")[0] in ("postgres", "postgresql")
+
+
+def _postgres() -> tuple[type[PostgresLog], type[NodeSettings]]:
+    try:
+        from makai.sessions.log.postgres.log import PostgresLog
+        from makai.sessions.log.postgres.membership import NodeSettings
+    except ImportError:
+        raise InvalidRequest(
+            "Sessions in PostgreSQL need the extra `postgres`, which is not installed.",
+            hint="Install it: pip install 'makai[postgres]'.",
+        ) from None
+    return PostgresLog, NodeSettings
 
 
 async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> PostgresLog:
-    _check_extra()
     from makai.sessions.log.leases import HomeLock
-    from makai.sessions.log.postgres.log import PostgresLog
-    from makai.sessions.log.postgres.membership import NodeSettings
 
+    log, settings = _postgres()
     lock = await asyncio.to_thread(HomeLock, home)
     try:
-        return await PostgresLog.open(url, node or NodeSettings(name=socket.gethostname()), lock)
+        return await log.open(url, node or settings(name=socket.gethostname()), lock)
     except BaseException:
         lock.release()
         raise
 
 
-def _check_extra() -> None:
-    if find_spec("psycopg") is None:
-        raise InvalidRequest(
-            "Sessions in PostgreSQL need the extra `postgres`, which is not installed.",
-            hint="Install it: pip install 'makai[postgres]'.",
-        )
+VISITOR_LEASE_S: Final = 6.0
+
+
+async def open_beside(url: str, cluster: ClusterConfig) -> PostgresLog:
+    """Join the sessions in PostgreSQL for a while, as a node beside the one of this machine, with the same folders."""
+    log, settings = _postgres()
+    name = cluster.name or socket.gethostname()
+    labels = cluster.labels or (name,)
+    return await log.open(url, settings(name=f"{name}-{uuid4().hex[:8]}", labels=labels, lease_s=VISITOR_LEASE_S))
