@@ -49,7 +49,7 @@ class PostgresAddress:
 
     def __repr__(self) -> str:
         where = ", ".join(f"{name}={self.settings[name]}" for name in ("host", "dbname") if name in self.settings)
-        return f"PostgresAddress({self._masked(where)})"
+        return f"{type(self).__name__}({self._masked(where)})"
 
     def text_of(self, error: BaseException) -> str:
         """What an error says, in one line and without the password."""
@@ -69,7 +69,7 @@ def is_retryable(error: psycopg.Error) -> bool:
     return state.startswith(_RETRYABLE)
 
 
-def cut(descriptor: int) -> None:
+def cut_socket(descriptor: int) -> None:
     """End the connection of a socket: what waits for an answer on it raises `psycopg.OperationalError`. This is how a
     deadline is kept: a request to cancel does not roll back a commit that waits for its standby."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copied:

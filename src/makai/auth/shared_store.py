@@ -26,7 +26,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from psycopg import errors as sql_errors
 
-from makai.aio.postgres import PostgresAddress, cut, is_retryable
+from makai.aio.postgres import PostgresAddress, cut_socket, is_retryable
 from makai.auth.account_text import Entries, StoreSnapshot, UnreadableText, decoded, encoded, snapshot_of
 from makai.auth.cluster_key import derived_key
 from makai.auth.store import AccountsChange, AccountStore, RefreshLock, changed, refresh_lock_name
@@ -38,7 +38,8 @@ PURPOSE: Final = "credentials"
 CHECK_S: Final = 1.0
 MAX_AGE_S: Final = 60.0
 """How long the copy in memory is used while the database does not answer."""
-FIRST_READ_S: Final = 10.0
+FIRST_READ_S: Final = 3.0
+"""How long the first look-up of a process waits; later ones do not wait at all."""
 LOCK_DEADLINE_S: Final = 10.0
 ANSWER_S: Final = 20.0
 """For all statements of one change or look-up together."""
@@ -354,7 +355,7 @@ def _deadline(connection: _Connection) -> Iterator[None]:
     """Cut the connection when the block takes too long."""
     # Of its own, because the driver may close the other one and the kernel give its number to another file.
     descriptor = os.dup(connection.fileno())
-    timer = threading.Timer(ANSWER_S, cut, (descriptor,))
+    timer = threading.Timer(ANSWER_S, cut_socket, (descriptor,))
     timer.daemon = True
     timer.start()
     try:
