@@ -1,11 +1,12 @@
 """A process that uses a shared login: the program, and how tests start it.
 
-    python -m support.auth_child crowd HOME TASKS       per line on stdin: all tasks ask for a token; answers as JSON
+    python -m support.auth_child crowd PLACE TASKS      per line on stdin: all tasks ask for a token; answers as JSON
     python -m support.auth_child refresh HOME STEP      one refresh
     python -m support.auth_child save HOME STEP         one save of a second account
 
-The last two are killed (SIGKILL, by themselves) just before the STEP-th line of makai's or the procedure's code that
-they execute. With STEP 0 they survive and print how many such lines there are.
+PLACE is a home, or the address of a database with logins under `CLUSTER_KEY`. The last two are killed (SIGKILL, by
+themselves) just before the STEP-th line of makai's or the procedure's code that they execute. With STEP 0 they survive
+and print how many such lines there are.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ import makai.auth.store
 from makai.auth.credentials import Account, ApiKey
 from makai.auth.http import AuthHttp
 from makai.auth.refresh import Refresher
-from makai.auth.store import CredentialStore
+from makai.auth.store import AccountStore, CredentialStore
 from makai.core.errors import MakaiError
 from makai.core.secret import Secret
 from support import token_server
 from support.token_server import PROVIDER, refresh_procedure
 
 DEADLINE_S = 60.0
+CLUSTER_KEY = Secret("a cluster key of more than 32 characters")
 SECOND_ACCOUNT = Account(name="second", credential=ApiKey(key=Secret("key-2")), origins=("https://api.test:443",))
 
 _TRACED = (str(Path(makai.auth.store.__file__).parent), token_server.__file__)
@@ -47,16 +49,29 @@ class Round(msgspec.Struct):
     errors: list[str]
 
 
-def refresher(home: Path) -> Refresher:
+def store_at(place: Path | str) -> AccountStore:
+    """The logins of a home or, for the address of a database, those in it."""
+    if isinstance(place, Path) or not place.startswith("postgres:"):
+        return CredentialStore(Path(place))
+    from makai.auth.shared_store import SharedCredentialStore  # slow to import, and few children use it
+
+    return SharedCredentialStore(place, lambda: CLUSTER_KEY)
+
+
+def refresher(place: Path | str) -> Refresher:
     """As a process of makai would make it, for the provider of `token_server`."""
-    return Refresher(CredentialStore(home), AuthHttp(), {"oauth2": refresh_procedure})
+    return refresher_of(store_at(place))
+
+
+def refresher_of(store: AccountStore) -> Refresher:
+    return Refresher(store, AuthHttp(), {"oauth2": refresh_procedure})
 
 
 @asynccontextmanager
-async def auth_child(mode: str, home: Path, number: int) -> AsyncIterator[Process]:
+async def auth_child(mode: str, place: Path | str, number: int) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "support.auth_child", mode, str(home), str(number)),
+        *("-m", "support.auth_child", mode, str(place), str(number)),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         stdin=PIPE,
         stdout=PIPE,
@@ -115,13 +130,15 @@ async def _round(source: Refresher, tasks: int, rejected: str | None) -> Round:
     )
 
 
-def _crowd(home: Path, tasks: int) -> None:
+def _crowd(place: str, tasks: int) -> None:
     """One round per line; the line is the token that was refused, or empty."""
-    source = refresher(home)
+    store = store_at(place)
+    source = refresher_of(store)
     with asyncio.Runner() as runner:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for line in sys.stdin:
+            store.latest()  # a copy may not know yet that the trial has made the token expire
             answer = runner.run(_round(source, tasks, line.strip() or None))
             sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
             sys.stdout.flush()
@@ -144,8 +161,8 @@ def _killed_while(mode: str, home: Path, step: int) -> None:
 
 
 if __name__ == "__main__":
-    chosen, home_argument, number_argument = sys.argv[1:]
+    chosen, place_argument, number_argument = sys.argv[1:]
     if chosen == "crowd":
-        _crowd(Path(home_argument), int(number_argument))
+        _crowd(place_argument, int(number_argument))
     else:
-        _killed_while(chosen, Path(home_argument), int(number_argument))
+        _killed_while(chosen, Path(place_argument), int(number_argument))

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from makai.auth.credentials import Account, ApiKey
-from makai.auth.store import FILE_NAME, CredentialStore
+from makai.auth.store import FILE_NAME, AccountStore, CredentialStore
 from makai.core.errors import AuthExpired
-from support.auth_child import DEADLINE_S, SECOND_ACCOUNT, Round, auth_child, refresher, run_to_the_end
+from support.auth_child import DEADLINE_S, SECOND_ACCOUNT, Round, auth_child, refresher, run_to_the_end, store_at
 from support.token_server import FAR_FUTURE_MS, PROVIDER, TokenServer, token_server
 
 LONG_AGO_MS = 1
@@ -26,14 +26,14 @@ class CrowdReport(msgspec.Struct, frozen=True):
     revoked: bool
 
 
-async def crowd(home: Path, *, processes: int, tasks: int, expiries: int, latency_s: float) -> CrowdReport:
+async def crowd(place: Path | str, *, processes: int, tasks: int, expiries: int, latency_s: float) -> CrowdReport:
     """Processes full of tasks find one token expired, or refused, again and again; each time all at once."""
     chance = random.Random(4)
     refreshes, wrong, errors = list[int](), list[str](), list[str]()
     async with token_server(lambda: chance.uniform(0, latency_s)) as server, AsyncExitStack() as stack:
-        store = CredentialStore(home)
+        store = store_at(place)
         store.save(PROVIDER, server.login(expires_at_ms=FAR_FUTURE_MS))
-        children = [await stack.enter_async_context(auth_child("crowd", home, tasks)) for _ in range(processes)]
+        children = [await stack.enter_async_context(auth_child("crowd", place, tasks)) for _ in range(processes)]
         await asyncio.gather(*(_line(child) for child in children))
         for expiry in range(expiries):
             before = server.issued
@@ -51,9 +51,9 @@ async def crowd(home: Path, *, processes: int, tasks: int, expiries: int, latenc
         return CrowdReport(refreshes, wrong, errors, server.revoked)
 
 
-def _expire(store: CredentialStore) -> str:
+def _expire(store: AccountStore) -> str:
     """By the clock; no token was refused then."""
-    account = store.snapshot().account(PROVIDER)
+    account = store.latest().account(PROVIDER)
     assert account is not None
     assert not isinstance(account.credential, ApiKey)
     over = msgspec.structs.replace(account.credential, expires_at_ms=LONG_AGO_MS)

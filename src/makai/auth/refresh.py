@@ -9,21 +9,20 @@ stays in the store until the user logs in again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
 from makai.aio.cancellation import consume_exception
+from makai.auth.account_text import StoreSnapshot
 from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, secret_of
 from makai.auth.flows import vendors
 from makai.auth.http import AuthHttp
 from makai.auth.oauth import read_token_answer, refresh_form, revocation_form
-from makai.auth.private_files import FileLock, pauses
-from makai.auth.store import CredentialStore, unix_milliseconds
+from makai.auth.private_files import pauses
+from makai.auth.store import AccountStore, unix_milliseconds
 from makai.core import errors
 from makai.core.secret import Secret
 
@@ -86,7 +85,7 @@ class Refresher:
 
     def __init__(
         self,
-        store: CredentialStore,
+        store: AccountStore,
         http: AuthHttp,
         refreshers: Mapping[str, RefreshProcedure],
         *,
@@ -103,7 +102,7 @@ class Refresher:
         self, provider_id: str, account_name: str | None = None, *, rejected: Secret | None = None
     ) -> Account:
         """The account with a token that can be sent now. `rejected` is one that the provider has just refused."""
-        account = self._stored(provider_id, account_name)
+        account = _account(self._store.snapshot(), provider_id, account_name)
         stale = secret_of(account)
         if stale != rejected and not self._expires_within(account, EXPIRY_MARGIN_MS):
             return account
@@ -142,14 +141,14 @@ class Refresher:
             raise _failed(provider_id, error.message) from None
 
     async def _refresh_in_turn(self, provider_id: str, stale: Account) -> Account:
-        with FileLock(self._lock_path(provider_id, stale.name)) as lock:
+        async with self._store.refresh_lock(provider_id, stale.name) as lock:
             try:
                 async with asyncio.timeout(LOCK_DEADLINE_S):
                     for pause in pauses():
-                        if lock.try_acquire():
+                        if await lock.try_acquire():
                             break
                         await asyncio.sleep(pause)
-                        if (account := self._stored(provider_id, stale.name)).credential != stale.credential:
+                        if (account := await self._stored(provider_id, stale.name)).credential != stale.credential:
                             return account
             except TimeoutError:
                 raise _failed(
@@ -159,7 +158,7 @@ class Refresher:
 
     async def _refresh_alone(self, provider_id: str, stale: Account) -> Account:
         """Inside the lock."""
-        account = self._stored(provider_id, stale.name)
+        account = await self._stored(provider_id, stale.name)
         token = account.credential
         if token != stale.credential or isinstance(token, ApiKey):
             return account
@@ -173,7 +172,7 @@ class Refresher:
         except errors.InvalidGrant:
             # Final only if the store still holds what was refused: a process elsewhere, on a file system whose locks do
             # not reach us, or a new login may have been faster.
-            if (current := self._stored(provider_id, stale.name)).credential != token:
+            if (current := await self._stored(provider_id, stale.name)).credential != token:
                 return current
             self._refused[provider_id, stale.name] = token.refresh
             raise _over(provider_id, stale) from None
@@ -187,7 +186,7 @@ class Refresher:
         renewed = msgspec.structs.replace(account, credential=answer)
         await asyncio.to_thread(self._store.replace, provider_id, account, renewed)
         # Not `renewed`: if the user logged in or out meanwhile, that is what counts.
-        return self._stored(provider_id, stale.name)
+        return await self._stored(provider_id, stale.name)
 
     async def _ask(self, procedure: RefreshProcedure, token: OAuthToken) -> OAuthToken:
         """Ask, and once more if no answer came: servers accept the repetition of a request whose answer was lost."""
@@ -198,12 +197,8 @@ class Refresher:
                 raise
         return await procedure(token, self._http)
 
-    def _stored(self, provider_id: str, account_name: str | None) -> Account:
-        account = self._store.snapshot().account(provider_id, account_name)
-        if account is None:
-            missing = f"There is no login for {provider_id}" + (f" named {account_name!r}." if account_name else ".")
-            raise errors.AuthRequired(missing, provider_id=provider_id, hint=_login(provider_id, None))
-        return account
+    async def _stored(self, provider_id: str, account_name: str) -> Account:
+        return _account(await asyncio.to_thread(self._store.latest), provider_id, account_name)
 
     def _expires_within(self, account: Account, margin_ms: int) -> bool:
         token = account.credential
@@ -219,14 +214,13 @@ class Refresher:
         del self._running[key]
         consume_exception(task)  # the callers may all have been cancelled
 
-    def _lock_path(self, provider_id: str, account_name: str) -> Path:
-        folder = self._store.home / "locks"
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise _failed(provider_id, f"{folder} cannot be made ({error.strerror})") from None
-        name = hashlib.sha256(f"{provider_id}\0{account_name}".encode()).hexdigest()[:16]
-        return folder / f"refresh-{name}.lock"
+
+def _account(snapshot: StoreSnapshot, provider_id: str, account_name: str | None) -> Account:
+    account = snapshot.account(provider_id, account_name)
+    if account is None:
+        missing = f"There is no login for {provider_id}" + (f" named {account_name!r}." if account_name else ".")
+        raise errors.AuthRequired(missing, provider_id=provider_id, hint=_login(provider_id, None))
+    return account
 
 
 def _failed(provider_id: str, why: str) -> errors.AuthRefreshFailed:

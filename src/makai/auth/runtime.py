@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from makai.auth.account_text import StoreSnapshot
 from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, is_loopback
 from makai.auth.flows import LoginIO, LoginProvider, procedure_of
 from makai.auth.http import AuthHttp
 from makai.auth.login import RunningLogin
 from makai.auth.refresh import Refresher, revoke
-from makai.auth.store import CredentialStore, StoreSnapshot, unix_milliseconds
+from makai.auth.store import AccountStore, unix_milliseconds
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 
@@ -51,7 +52,7 @@ class AuthRuntime:
 
     def __init__(
         self,
-        store: CredentialStore,
+        store: AccountStore,
         providers: Iterable[LoginProvider],
         http: AuthHttp,
         environ: Mapping[str, str],

@@ -1,6 +1,4 @@
-"""The logins of this user: `MAKAI_HOME/auth.json`.
-
-    {provider_id: {"default": name, "accounts": {name: {"type", the credential's fields, "origins", "label", …}}}}
+"""The logins of this user: `MAKAI_HOME/auth.json`. `AccountStore` is what every place that keeps logins offers.
 
 Three rules keep logins safe. The file is only ever replaced as a whole, by one that is already on disk, so that every
 reader, also after a crash, finds all of the old or all of the new. Every change reads, modifies and replaces under one
@@ -8,9 +6,6 @@ lock across processes. A file that is corrupt, a link, or owned by another user 
 never taken for an empty one.
 
 The file may name an entry of the system's keyring instead, which then holds this text (`keyring_entry`).
-
-An older shape is read too, as the account "default": `{provider_id: {"api_key"}}` and
-`{provider_id: {"access", "refresh", "expires", "provider_data"}}`. It names no origins.
 
 `Keychain` finds the credential for a request: the user's logins first, then environment variables. A key that the
 caller gives explicitly wins over both and never comes here. A look-up costs one `stat` and refreshes nothing.
@@ -20,34 +15,43 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from makai.auth.account_text import (
+    MAX_BYTES,
+    Entries,
+    ProviderAccounts,
+    StoreSnapshot,
+    UnreadableText,
+    decoded,
+    encoded,
+    plain,
+    snapshot_of,
+)
 from makai.auth.credentials import (
-    DEFAULT_ACCOUNT,
     Account,
-    ApiKey,
     Credential,
     KeySource,
     OAuthToken,
-    StoredCredential,
     how_to_log_in,
     origin_of,
     secret_of,
 )
 from makai.auth.keyring_entry import EntryGone, add_entry, entry_named_in, load_entry, naming, remove_entry
-from makai.auth.private_files import exclusive, sync_directory
-from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ParseError
+from makai.auth.private_files import FileLock, exclusive, sync_directory
+from makai.core.errors import AuthRequired, InvalidRequest, MakaiError
 from makai.core.secret import Secret
-from makai.wire import strict_json
 
-MAX_BYTES: Final = 4 * 1024 * 1024
 FILE_NAME: Final = "auth.json"
 LOCK_NAME: Final = "auth.lock"
 LOCK_DEADLINE_S: Final = 10.0
@@ -62,61 +66,42 @@ _Version: TypeAlias = tuple[int, int, int]
 """Inode, time of modification, size: see `_modify` for why these tell any two versions of the file apart."""
 _NO_FILE: Final[_Version] = (0, 0, 0)
 
-Entries: TypeAlias = dict[str, Any]
-"""The file as plain JSON: entries of providers that are not being changed are written back as they were."""
+AccountsChange: TypeAlias = Callable[[ProviderAccounts], ProviderAccounts]
 
 
-class ProviderAccounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The accounts at one provider, in the order they were added."""
+class RefreshLock(Protocol):
+    """Held by the one task, of all processes that share the logins, that refreshes an account."""
 
-    default: str = ""
-    accounts: dict[str, Account] = {}
-
-
-class StoreSnapshot(msgspec.Struct, frozen=True):
-    """The stored accounts at one moment."""
-
-    logins: dict[str, ProviderAccounts] = {}
-
-    def account(self, provider_id: str, name: str | None = None) -> Account | None:
-        if logins := self.logins.get(provider_id):
-            return logins.accounts.get(logins.default if name is None else name)
-        return None
-
-    def providers(self) -> tuple[str, ...]:
-        return tuple(self.logins)
-
-    def accounts(self, provider_id: str) -> tuple[Account, ...]:
-        """All accounts at the provider, in the order they were added."""
-        return tuple(self.logins.get(provider_id, ProviderAccounts()).accounts.values())
-
-    def default(self, provider_id: str) -> str | None:
-        """The name of the account that is used where none is named."""
-        return self.logins.get(provider_id, ProviderAccounts()).default or None
+    async def try_acquire(self) -> bool:
+        """Take the lock if it is free; never waits for it."""
 
 
-class CredentialStore:
-    """Reading costs one `lstat` while the file stays the same. A change waits for other processes and for the disk."""
+class AccountStore(ABC):
+    """The logins, in a file of this machine or in a database that several machines share."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._path = home / FILE_NAME
-        self._draft = home / f"{FILE_NAME}.new"
-        self._cached: tuple[_Version, StoreSnapshot] = (_NO_FILE, StoreSnapshot())
-        self._entry: str | None = None
-        """The keyring's entry that the file named when it was last read."""
-
+    @abstractmethod
     def snapshot(self) -> StoreSnapshot:
-        try:
-            version = _version(os.lstat(self._path))
-        except FileNotFoundError:
-            return StoreSnapshot()
-        except OSError as error:
-            raise self._refused(f"cannot be read ({error.strerror})") from None
-        if version != self._cached[0]:
-            version, _, snapshot = self._read()
-            self._cached = (version, snapshot)
-        return self._cached[1]
+        """The logins, without waiting: a copy of another machine's change may be a second old."""
+
+    @abstractmethod
+    def latest(self) -> StoreSnapshot:
+        """The logins as they are stored now. Blocks."""
+
+    @abstractmethod
+    def rehearse(self) -> None:
+        """Raise now where a change would fail. Blocks."""
+
+    @abstractmethod
+    def refresh_lock(self, provider_id: str, account_name: str) -> AbstractAsyncContextManager[RefreshLock]:
+        """The lock of this account; leaving the block gives it up, and so does the end of the process."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what keeps a copy up to date, without waiting. The store can still be used."""
+
+    @abstractmethod
+    def _modify(self, provider_id: str, change: AccountsChange) -> bool:
+        """The one way in which the logins change: read, modify and replace under one lock. Tells whether they did."""
 
     def save(self, provider_id: str, account: Account, *, make_default: bool = True) -> None:
         """Keep the account, in place of one of the same name. The first of a provider is its default in any case."""
@@ -150,6 +135,23 @@ class CredentialStore:
 
         return self._modify(provider_id, change)
 
+    def add_missing(
+        self, snapshot: StoreSnapshot, *, replace: bool
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Save the logins of another store. Returns those that were added or replaced, and those that were there and
+        stay, as provider and account."""
+        saved, kept = [], []
+        present = self.latest()
+        for provider_id in snapshot.providers():
+            default = present.default(provider_id) or snapshot.default(provider_id)
+            for account in snapshot.accounts(provider_id):
+                if present.account(provider_id, account.name) is not None and not replace:
+                    kept.append((provider_id, account.name))
+                else:
+                    self.save(provider_id, account, make_default=account.name == default)
+                    saved.append((provider_id, account.name))
+        return saved, kept
+
     def set_default(self, provider_id: str, name: str) -> None:
         def change(logins: ProviderAccounts) -> ProviderAccounts:
             if name not in logins.accounts:
@@ -158,6 +160,46 @@ class CredentialStore:
             return ProviderAccounts(default=name, accounts=logins.accounts)
 
         self._modify(provider_id, change)
+
+
+class CredentialStore(AccountStore):
+    """Reading costs one `lstat` while the file stays the same. A change waits for other processes and for the disk."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._path = home / FILE_NAME
+        self._draft = home / f"{FILE_NAME}.new"
+        self._cached: tuple[_Version, StoreSnapshot] = (_NO_FILE, StoreSnapshot())
+        self._entry: str | None = None
+        """The keyring's entry that the file named when it was last read."""
+
+    def snapshot(self) -> StoreSnapshot:
+        try:
+            version = _version(os.lstat(self._path))
+        except FileNotFoundError:
+            return StoreSnapshot()
+        except OSError as error:
+            raise self._refused(f"cannot be read ({error.strerror})") from None
+        if version != self._cached[0]:
+            version, _, snapshot = self._read()
+            self._cached = (version, snapshot)
+        return self._cached[1]
+
+    def latest(self) -> StoreSnapshot:
+        return self.snapshot()
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+    @asynccontextmanager
+    async def refresh_lock(self, provider_id: str, account_name: str) -> AsyncIterator[RefreshLock]:
+        folder = self.home / "locks"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise MakaiError(f"{folder} cannot be made ({error.strerror})") from None
+        with FileLock(folder / f"{refresh_lock_name(provider_id, account_name)}.lock") as lock:
+            yield _RefreshFileLock(lock)
 
     def rehearse(self) -> None:
         """Raise now where a change would fail: a full disk, a read-only home, a file that is refused."""
@@ -181,17 +223,11 @@ class CredentialStore:
             self._put(entries, version, in_keyring=place == "keyring")
             return True
 
-    def _modify(self, provider_id: str, change: Callable[[ProviderAccounts], ProviderAccounts]) -> bool:
-        """The one way in which the file changes. Tells whether it did."""
+    def _modify(self, provider_id: str, change: AccountsChange) -> bool:
         with self._alone():
             version, entries, snapshot = self._read()
-            before = snapshot.logins.get(provider_id, ProviderAccounts())
-            after = change(before)
-            if after == before:
+            if not changed(entries, snapshot, provider_id, change):
                 return False
-            entries[provider_id] = plain(after)
-            if not after.accounts:
-                del entries[provider_id]
             self._put(entries, version, in_keyring=self._entry is not None)
             return True
 
@@ -265,26 +301,17 @@ class CredentialStore:
         try:
             version = self._check_file(descriptor)
             with open(descriptor, "rb", closefd=False) as file:
-                entries = strict_json.decode(file.read(MAX_BYTES + 1), max_bytes=MAX_BYTES)
+                entries = decoded(file.read(MAX_BYTES + 1))
             self._entry = entry_named_in(entries)
             if self._entry is not None:
-                entries = strict_json.decode(load_entry(self._entry), max_bytes=MAX_BYTES)
-            if not isinstance(entries, dict):
-                raise self._refused("holds no JSON object")
-            return version, entries, StoreSnapshot({name: self._logins(name, entry) for name, entry in entries.items()})
+                entries = decoded(load_entry(self._entry))
+            return version, entries, snapshot_of(entries)
         except OSError as error:
             raise self._refused(f"cannot be read ({error.strerror})") from None
-        except ParseError:
-            raise self._refused("holds no valid JSON") from None
+        except UnreadableText as error:
+            raise self._refused(str(error)) from None
         finally:
             os.close(descriptor)
-
-    def _logins(self, provider_id: str, entry: Any) -> ProviderAccounts:
-        try:
-            return _logins(provider_id, entry)
-        except (msgspec.ValidationError, ParseError):
-            # It says nothing of what is in the entry: that may be a secret.
-            raise self._refused(f"has an entry for {provider_id!r} that this version cannot read") from None
 
     def _check_home(self) -> None:
         status = os.stat(self.home)
@@ -313,6 +340,32 @@ class CredentialStore:
         )
 
 
+class _RefreshFileLock:
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+
+    async def try_acquire(self) -> bool:
+        return self._lock.try_acquire()
+
+
+def refresh_lock_name(provider_id: str, account_name: str) -> str:
+    """One name per account, whatever characters these have."""
+    digest = hashlib.sha256(f"{provider_id}\0{account_name}".encode()).hexdigest()
+    return f"refresh-{digest[:16]}"
+
+
+def changed(entries: Entries, snapshot: StoreSnapshot, provider_id: str, change: AccountsChange) -> bool:
+    """Apply a change to `entries`, of which `snapshot` was made. Tells whether they differ now."""
+    before = snapshot.logins.get(provider_id, ProviderAccounts())
+    after = change(before)
+    if after == before:
+        return False
+    entries[provider_id] = plain(after)
+    if not after.accounts:
+        del entries[provider_id]
+    return True
+
+
 def unix_milliseconds() -> int:
     """The wall clock, in the unit of `expires_at_ms`."""
     return time.time_ns() // 1_000_000
@@ -326,93 +379,10 @@ def _saved_now(account: Account) -> Account:
     return msgspec.structs.replace(account, saved_at_ms=unix_milliseconds())
 
 
-def plain(logins: ProviderAccounts) -> dict[str, Any]:
-    accounts = {
-        name: {
-            **msgspec.to_builtins(account.credential, enc_hook=Secret.reveal),
-            "origins": list(account.origins),
-            "label": account.label,
-            "saved_at_ms": account.saved_at_ms,
-        }
-        for name, account in logins.accounts.items()
-    }
-    return {"default": logins.default, "accounts": accounts}
-
-
-def encoded(entries: Entries) -> bytes:
-    """The text of the file; what could not be read back (half a character, a NUL) is refused while nothing is lost."""
-    try:
-        data = msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n"
-        strict_json.decode(data, max_bytes=MAX_BYTES)
-    except (ValueError, ParseError):
-        raise InvalidRequest("A name or credential has characters that cannot be stored, or is too long.") from None
-    return data
-
-
-class _Entry(msgspec.Struct):
-    accounts: dict[str, dict[str, Any]]
-    default: str = ""
-
-
-class _AboutAccount(msgspec.Struct):
-    """What an account's fields say besides the credential."""
-
-    origins: tuple[str, ...]
-    label: str = ""
-    saved_at_ms: int = 0
-
-
-class _OlderEntry(msgspec.Struct):
-    api_key: str = ""
-    access: str = ""
-    refresh: str = ""
-    expires: int | None = None
-    provider_data: str = "{}"
-
-
-def _logins(provider_id: str, entry: Any) -> ProviderAccounts:
-    if not isinstance(entry, dict) or "accounts" not in entry:
-        older = _older_account(provider_id, msgspec.convert(entry, _OlderEntry))
-        return ProviderAccounts(default=older.name, accounts={older.name: older})
-    present = msgspec.convert(entry, _Entry)
-    accounts = {name: _account(name, fields) for name, fields in present.accounts.items()}
-    # A default that was edited away by hand is no reason to refuse the logins.
-    default = present.default if present.default in accounts else next(iter(accounts), "")
-    return ProviderAccounts(default=default, accounts=accounts)
-
-
-def _account(name: str, fields: dict[str, Any]) -> Account:
-    credential: StoredCredential = msgspec.convert(fields, StoredCredential, dec_hook=_hidden)
-    about = msgspec.structs.asdict(msgspec.convert(fields, _AboutAccount))
-    return Account(name=name, credential=credential, **about)
-
-
-def _older_account(provider_id: str, older: _OlderEntry) -> Account:
-    if older.api_key:
-        return Account(name=DEFAULT_ACCOUNT, credential=ApiKey(key=Secret(older.api_key)), origins=())
-    if not older.access:
-        raise msgspec.ValidationError("neither a key nor a token")
-    data = msgspec.convert(strict_json.decode(older.provider_data), dict[str, Any])
-    token = OAuthToken(
-        access=Secret(older.access),
-        refresh=Secret(older.refresh) if older.refresh else None,
-        expires_at_ms=older.expires,
-        refresher=provider_id.replace("-", "_"),  # only vendors' own flows wrote this shape
-        provider_data={key: value for key, value in data.items() if isinstance(value, str)},
-    )
-    return Account(name=DEFAULT_ACCOUNT, credential=token, origins=())
-
-
-def _hidden(kind: type, value: Any) -> Secret:
-    if kind is Secret and isinstance(value, str):
-        return Secret(value)
-    raise msgspec.ValidationError("not a secret")
-
-
 class Keychain:
     """Looks up credentials in the store and in an environment."""
 
-    def __init__(self, environ: Mapping[str, str], store: CredentialStore | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str], store: AccountStore | None = None) -> None:
         self._environ = environ
         self._store = store
 

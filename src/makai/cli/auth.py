@@ -19,6 +19,7 @@ from makai.cli import console
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AccountStatus, ProviderStatus
+    from makai.auth.store import AccountStore
     from makai.client.types import ProviderAuthInfo
     from makai.server.backend import Backend
 
@@ -53,7 +54,7 @@ Examples:
   makai auth logout openai
 
 Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable only by you, or in your keyring (`makai auth store`).
-Every makai process uses them at once.
+Machines that share a store in PostgreSQL share their logins there, encrypted. Every makai process uses them at once.
 """)
 @click.group("auth")
 def command() -> None:
@@ -176,10 +177,7 @@ Example:
 @click.argument("account")
 def default_command(provider: str, account: str) -> None:
     """Make ACCOUNT the default login of PROVIDER."""
-    from makai.auth.store import CredentialStore
-    from makai.core.home import home_directory
-
-    CredentialStore(home_directory(os.environ)).set_default(provider, account)
+    _account_store().set_default(provider, account)
     console.tell(f"{provider} now uses {account} by default.")
 
 
@@ -194,13 +192,61 @@ Examples:
 def store_command(place: Literal["file", "keyring"] | None) -> None:
     """Show or change where your logins are kept."""
     from makai.auth.store import CredentialStore
-    from makai.core.home import home_directory
+    from makai.core.errors import InvalidRequest
 
-    store = CredentialStore(home_directory(os.environ))
+    store = _account_store()
+    if not isinstance(store, CredentialStore):
+        if place is not None:
+            hint = "Logins are kept there while url in [store] of config.toml names a database."
+            raise InvalidRequest("Your logins are shared through the database.", hint=hint)
+        console.tell("Your logins are kept in the database of [store] in config.toml, encrypted with the cluster key.")
+        return
     if place is not None:
         store.move(place)
     where = {"file": "the file auth.json, readable only by you", "keyring": "the keyring of your system"}
     console.tell(f"Your logins are kept in {where[store.place]}.")
+
+
+@console.epilog("""
+Examples:
+  makai auth share                copy the logins of this machine to the database
+  makai auth share --replace      also where the database has a login of the same name
+
+Afterwards log in on any machine: it counts on all of them. The file auth.json stays as it is. Remove it when you do not
+go back to it: a login that is refreshed in one place may end in the other.
+""")
+@command.command("share")
+@click.option("--replace", is_flag=True, help="Replace logins of the same name.")
+@console.output_format
+def share_command(replace: bool, as_json: bool) -> None:
+    """Copy the logins of this machine to the database that machines share."""
+    from makai.auth.store import CredentialStore
+    from makai.core.errors import InvalidRequest
+    from makai.core.home import home_directory
+
+    shared = _account_store()
+    if isinstance(shared, CredentialStore):
+        hint = "Set url in [store] of config.toml to the database, and the cluster key: docs/configuration.md."
+        raise InvalidRequest("This machine does not share its logins.", hint=hint)
+    copied, kept = shared.add_missing(CredentialStore(home_directory(os.environ)).snapshot(), replace=replace)
+    lines = [f"Copied {_named(copied)}." if copied else "Copied nothing."]
+    if kept:
+        lines.append(f"There already: {_named(kept)}. Use --replace to copy them over.")
+    result = {"copied": [list(one) for one in copied], "kept": [list(one) for one in kept]}
+    console.say_result(result, lines, as_json=as_json)
+
+
+def _account_store() -> AccountStore:
+    from makai.auth.opening import open_account_store
+    from makai.core.home import home_directory
+    from makai.providers.logins import CONFIG_FILE, read_config
+
+    home = home_directory(os.environ)
+    return open_account_store(home, read_config(home / CONFIG_FILE), os.environ)
+
+
+def _named(logins: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{provider} ({account})" for provider, account in logins)
 
 
 def _complain(errors: list[str]) -> int:

@@ -245,6 +245,35 @@ def repair_command(only_check: bool, as_json: bool) -> int:
 
 @epilog("""
 Examples:
+  makai sessions copy sqlite postgres://makai@db.example/makai    sessions of this MAKAI_HOME to a database
+  makai sessions copy store /backup/makai-home                    from the store in config.toml to a folder
+  makai sessions copy sqlite store --dry-run
+
+FROM and TO are `sqlite` (the file in MAKAI_HOME), `store` (the url of [store] in config.toml), another MAKAI_HOME, or
+the address of a PostgreSQL database. Stop makai where it uses a file.
+
+Sessions are copied as they are, event by event. One that is there in part is continued, so you can interrupt the
+command and run it again. One that differs is left alone and listed. Saved permissions and logins are not copied.
+
+Exit codes: 0 everything is there, 1 something was not copied, 2 usage, 130 interrupted.
+""")
+@command.command("copy")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--all", "everything", is_flag=True, help="Copy access tokens and trusted folders, too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@output_format
+def copy_command(source: str, target: str, everything: bool, dry_run: bool, as_json: bool) -> int:
+    """Copy all sessions from one store to another."""
+    from makai.cli.session_copy import copy, report_lines
+
+    report = run_async(copy(source, target, everything=everything, dry_run=dry_run))
+    say_result(report, report_lines(report), as_json=as_json)
+    return 0 if report.is_complete else EXIT_FAILED
+
+
+@epilog("""
+Examples:
   makai sessions grants
   makai sessions grants --all
   makai sessions grants --revoke 'Bash(git push:*)'

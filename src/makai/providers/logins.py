@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from makai.auth.credentials import Credential, origin_of
-from makai.auth.store import CredentialStore, Keychain, credential_of
+from makai.auth.opening import open_account_store
+from makai.auth.store import AccountStore, Keychain, credential_of
 from makai.catalog.models import AuthStatus, ModelRow
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendor_table import builtin_vendors
@@ -25,11 +26,13 @@ CONFIG_FILE = "config.toml"
 
 
 class Logins:
-    def __init__(self, environ: Mapping[str, str], home: Path, config: Config | None = None) -> None:
-        """Without a `config`, that of the home directory is read."""
+    def __init__(
+        self, environ: Mapping[str, str], home: Path, config: Config | None = None, store: AccountStore | None = None
+    ) -> None:
+        """Without a `config`, that of the home directory is read, and without a `store`, the one that it names."""
         self._environ = environ
         self.config = config or read_config(home / CONFIG_FILE)
-        self.store = CredentialStore(home)
+        self.store = store or open_account_store(home, self.config, environ)
         self.keychain = Keychain(environ, self.store)
         from makai.catalog.logins import additional_rows, additional_vendors
 
@@ -73,6 +76,7 @@ class Logins:
         if self._refresher is not None:
             await self._refresher.aclose()
             await self._http.close()
+        self.store.close()
 
     def _make(self) -> None:
         if self._auth is not None:

@@ -69,7 +69,7 @@ class ModelRuntime:
         """The same models with these variables over those of this runtime, which stays the owner of connections."""
         view = copy.copy(self)
         view.environ = LayeredVariables(environ, self.environ)
-        view.logins = Logins(view.environ, self.home)
+        view.logins = Logins(view.environ, self.home, store=self.logins.store)
         view.resolver = view._resolver()
         return view
 

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.postgres import database
 
 from makai.auth.flows import oauth2
+
+__all__ = ["database"]
 
 
 @pytest.fixture

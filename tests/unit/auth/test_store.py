@@ -15,9 +15,10 @@ import pytest
 from support.places import mode, umask
 
 import makai.auth.store
+from makai.auth.account_text import StoreSnapshot
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.private_files import exclusive
-from makai.auth.store import FILE_NAME, LOCK_NAME, CredentialStore, StoreSnapshot
+from makai.auth.store import FILE_NAME, LOCK_NAME, CredentialStore
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 

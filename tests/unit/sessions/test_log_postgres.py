@@ -234,7 +234,7 @@ async def test_no_error_about_a_database_shows_its_password(tmp_path: Path, url:
 def test_the_address_of_a_database_sets_what_it_does_not_say() -> None:
     database = Database("postgres://makai:secret@one,two/makai?connect_timeout=9")
 
-    settings = database._settings
+    settings = database.settings
     assert (settings["host"], settings["connect_timeout"], settings["target_session_attrs"]) == (
         "one,two",
         "9",

@@ -238,6 +238,11 @@ class EventLog(Protocol):
         for events no store can hold, and `StorageUnavailable` when they could not be made durable.
         """
 
+    async def import_records(self, session_id: str, records: Sequence[Record], expected_last: int) -> None:
+        """Store events of another log as they are, durably: same numbers, same times, same bytes, also of types that
+        this version does not know. Permissions that they granted for always are not among what is imported. Raises as
+        `append` does, and `InvalidRequest` for records that do not continue the session."""
+
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` after each append to a session, its deletion and the end of the log, until the result is called.
         It is called in the event loop of the log, after the caller of `append` got its answer, also when that is a

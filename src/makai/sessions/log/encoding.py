@@ -31,13 +31,16 @@ _LOGGED_LIST: Final = msgspec.json.Decoder(list[ev.Logged])
 
 
 class Body(msgspec.Struct, frozen=True, gc=False):
-    """An encoded event that has no number yet."""
+    """An encoded event that has no number yet, or one that another store has numbered."""
 
     ts: int
     run_id: str | None
-    fact: ev.SessionEvent
+    fact: ev.SessionEvent | None
+    """None for an imported event of a type that this version does not know."""
     event: bytes
     is_delta: bool
+    line: bytes | None = None
+    """Of an imported event: what to store, whatever this version would write."""
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +114,24 @@ def _body(pending: Pending) -> Body:
     return Body(pending.ts, pending.run_id, pending.event, event, isinstance(pending.event, ev.Delta))
 
 
+def imported(records: Sequence[Record], last: int) -> list[Body]:
+    """Bodies of events that another store has numbered, and that follow the event `last`."""
+    if not 0 < len(records) <= MAX_EVENTS:
+        raise InvalidRequest(f"An import holds 1 to {MAX_EVENTS} events, not {len(records)}.")
+    try:
+        events = decoded(records)
+    except msgspec.DecodeError:
+        raise InvalidRequest("What is to be imported holds a line that is no event.") from None
+    bodies = []
+    for number, (record, logged) in enumerate(zip(records, events, strict=True), last + 1):
+        if (record.event_id, logged.event_id) != (number, number) or b"\n" in record.line:
+            raise InvalidRequest(f"What is to be imported does not continue at event {number}.")
+        fact = logged.event if isinstance(logged, ev.Logged) else None
+        is_delta = isinstance(fact, ev.Delta)
+        bodies.append(Body(logged.ts, logged.run_id, fact, record.line, is_delta, record.line))
+    return bodies
+
+
 def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -> list[Stored]:
     """Bodies as they follow the event `last`. A clock that went backwards stands still."""
     salt = crc32(session_id.encode())
@@ -121,8 +142,8 @@ def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -
         if body.run_id != run_id:
             run_id = body.run_id
             end = b"}" if run_id is None else b',"run_id":%b}' % msgspec.json.encode(run_id)
-        line = b'{"event_id":%d,"ts":%d,"event":%b%b' % (event_id, last_ts, body.event, end)
-        logged = ev.Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=run_id)
+        line = body.line or b'{"event_id":%d,"ts":%d,"event":%b%b' % (event_id, last_ts, body.event, end)
+        logged = ev.Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=run_id) if body.fact else None
         checksum = crc32(line, crc32(event_id.to_bytes(8, "big"), salt))
         result.append(Stored(Record(event_id, line, logged), last_ts, checksum, body.is_delta))
     return result

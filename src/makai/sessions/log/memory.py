@@ -44,11 +44,19 @@ class MemoryLog:
     async def append(
         self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:
+        held = self.lease.generation if generation is None else generation
+        return self._append(session_id, encoding.encoded(events), expected_last, held)
+
+    async def import_records(self, session_id: str, records: Sequence[base.Record], expected_last: int) -> None:
+        self._append(session_id, encoding.imported(records, expected_last), expected_last, self.lease.generation)
+
+    def _append(
+        self, session_id: str, bodies: list[encoding.Body], expected_last: int, generation: int
+    ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
         asyncio.get_running_loop().call_soon(self._store.watchers.wake, session_id)  # after the answer
         self._check_owner()
-        check_generation(self.lease, self.lease.generation if generation is None else generation)
-        bodies = encoding.encoded(events)
+        check_generation(self.lease, generation)
         session = self._store.sessions.get(session_id) or _Session(projection.empty(session_id), [])
         summary = session.view.summary
         if summary.events != expected_last:

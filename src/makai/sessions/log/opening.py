@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
-from makai.core.config import StoreConfig
+from makai.core.config import ClusterConfig, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
@@ -69,3 +70,14 @@ async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> Pos
     except BaseException:
         lock.release()
         raise
+
+
+VISITOR_LEASE_S: Final = 6.0
+
+
+async def open_beside(url: str, cluster: ClusterConfig) -> PostgresLog:
+    """Join the sessions in PostgreSQL for a while, as a node beside the one of this machine, with the same folders."""
+    log, settings = _postgres()
+    name = cluster.name or socket.gethostname()
+    labels = cluster.labels or (name,)
+    return await log.open(url, settings(name=f"{name}-{uuid4().hex[:8]}", labels=labels, lease_s=VISITOR_LEASE_S))

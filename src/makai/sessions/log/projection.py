@@ -55,15 +55,20 @@ def is_same(stored: Projection, view: Projection) -> bool:
 
 
 def appended(
-    before: Projection, bodies: Iterable[Body], stored: Sequence[Stored]
+    before: Projection, bodies: Sequence[Body], stored: Sequence[Stored]
 ) -> tuple[Projection, list[StoredGrant]]:
-    """After one append, and what it granted for always: of several about one folder and rule the last one counts."""
+    """After one append, and what it granted for always: of several about one folder and rule the last one counts. What
+    is imported grants nothing: it may have been revoked where it comes from, which its events do not say."""
     first = stored[0].record.event_id
-    facts = [(number, body.fact) for number, body in enumerate(bodies, first) if type(body.fact) in _AFFECTS]
+    facts = [
+        (number, fact)
+        for number, body in enumerate(bodies, first)
+        if type(fact := body.fact) in _AFFECTS and fact is not None
+    ]
     archiving = {number for number, fact in facts if isinstance(fact, ev.SessionArchived)}
     used = next((one.ts for one in reversed(stored) if one.record.event_id not in archiving), None)
     after = folded(before, facts, stored[-1].record.event_id, stored[0].ts, stored[-1].ts, used)
-    return after, _granted(before.summary, facts, stored)
+    return after, _granted(before.summary, facts, stored) if bodies[0].line is None else []
 
 
 def folded(

@@ -77,8 +77,17 @@ class SqliteLog:
     async def append(
         self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:
+        held = self.lease.generation if generation is None else generation
+        return await self._append(session_id, encoding.encoded(events), expected_last, held)
+
+    async def import_records(self, session_id: str, records: Sequence[base.Record], expected_last: int) -> None:
+        bodies = encoding.imported(records, expected_last)
+        await self._append(session_id, bodies, expected_last, self.lease.generation)
+
+    async def _append(
+        self, session_id: str, bodies: list[encoding.Body], expected_last: int, generation: int
+    ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
-        bodies = encoding.encoded(events)
         weight = sum([len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies])
         kinds = {type(body.fact) for body in bodies}
         if not self._queue.try_enter(weight):
@@ -91,12 +100,8 @@ class SqliteLog:
             self._queue.leave(weight)
             raise StorageUnavailable(_CLOSED)
         waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
-        held = self.lease.generation if generation is None else generation
-        self._writer.submit(
-            Append(
-                session_id, bodies, expected_last, held, weight, not kinds <= _DELTAS, ApprovalDecided in kinds, waiter
-            )
-        )
+        is_urgent, may_grant = not kinds <= _DELTAS, ApprovalDecided in kinds
+        self._writer.submit(Append(session_id, bodies, expected_last, generation, weight, is_urgent, may_grant, waiter))
         return await waiter  # as long as the disk takes: giving up would not tell whether it is stored
 
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:

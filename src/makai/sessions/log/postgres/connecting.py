@@ -8,73 +8,39 @@ commit that was under way is stored is then unknown, and has to be found out.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from makai.core.errors import InvalidRequest, MakaiError, StorageUnavailable
-from makai.core.secret import MASK
+from makai.aio.postgres import PostgresAddress, cut_socket, is_retryable
+from makai.core.errors import MakaiError, StorageUnavailable
 from makai.sessions.log.postgres import arrays
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
-DEFAULTS: Final = {
-    "target_session_attrs": "read-write",
-    "connect_timeout": "3",
-    "tcp_user_timeout": "3000",
-    "keepalives_idle": "2",
-    "keepalives_interval": "1",
-    "keepalives_count": "3",
-    "application_name": "makai",
-}
-"""Unless the address says otherwise. A server that vanished is noticed within about 5 seconds."""
 CONNECT_S: Final = 10.0
 """For all hosts of an address together."""
 ANSWER_S: Final = 20.0
 MAX_CONNECTIONS: Final = 4
 """Of a pool. Further readers wait."""
 MAX_IDLE_S: Final = 300.0
-_RETRYABLE: Final = ("08", "25006", "40001", "40P01", "53300", "57P")
-"""States of SQL after which the same can be tried again on another connection: lost or refused connections, a server
-that became read-only or shuts down, and two transactions that waited for each other."""
 _CLOSED: Final = "The log is closed."
 
 
-class Database:
-    """The address of a database. Nothing that it raises or prints contains the password."""
-
-    def __init__(self, url: str) -> None:
-        try:
-            settings = conninfo_to_dict(url)
-        except psycopg.Error:
-            raise InvalidRequest(
-                "The address of the store is not one of PostgreSQL.",
-                hint="Write postgres://USER@HOST:PORT/DATABASE; see docs/configuration.md.",
-            ) from None
-        self._settings = {**DEFAULTS, **{name: str(value) for name, value in settings.items()}}
-        password = urlsplit(url).password or ""
-        known = {password, unquote(password), self._settings.get("password", "")}
-        self._secrets = sorted((text for text in known if text), key=len, reverse=True)
-
-    def __repr__(self) -> str:
-        where = ", ".join(f"{name}={self._settings[name]}" for name in ("host", "dbname") if name in self._settings)
-        return f"Database({where})"
+class Database(PostgresAddress):
+    """The database that holds the log."""
 
     async def connect(self) -> Connection:
         """A connection without a transaction, on which each statement commits by itself."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await psycopg.AsyncConnection.connect(
-                    **self._settings,  # type: ignore[arg-type]
+                    **self.settings,  # type: ignore[arg-type]
                     autocommit=True,
                 )
         except TimeoutError:
@@ -88,21 +54,6 @@ class Database:
             hint="Make sure that the database runs and can be reached, then try again.",
         )
 
-    def text_of(self, error: BaseException) -> str:
-        """What an error says, in one line and without the password."""
-        text = " ".join(str(error).split())
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return text[:300]
-
-
-def is_retryable(error: psycopg.Error) -> bool:
-    """Whether the same statement may succeed on a new connection. What the failed one did may be unknown."""
-    state = error.sqlstate
-    if state is None:
-        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return state.startswith(_RETRYABLE)
-
 
 @contextmanager
 def deadline(connection: Connection, seconds: float) -> Iterator[None]:
@@ -115,8 +66,8 @@ def deadline(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def cut(connection: Connection) -> None:
-    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copied:
-        copied.shutdown(socket.SHUT_RDWR)
+    with suppress(psycopg.Error):
+        cut_socket(connection.pgconn.socket)
 
 
 class ConnectionPool:

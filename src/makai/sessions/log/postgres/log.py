@@ -134,8 +134,15 @@ class PostgresLog:
     async def append(
         self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:
+        return await self._append(session_id, encoding.encoded(events), expected_last, generation)
+
+    async def import_records(self, session_id: str, records: Sequence[base.Record], expected_last: int) -> None:
+        await self._append(session_id, encoding.imported(records, expected_last), expected_last)
+
+    async def _append(
+        self, session_id: str, bodies: list[encoding.Body], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
-        bodies = encoding.encoded(events)
         weight = sum([len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies])
         self._membership.check()
         held = await self._generation(session_id) if generation is None else generation

@@ -102,13 +102,6 @@ MIGRATIONS: Final = (
         expires_at TIMESTAMPTZ NOT NULL
     );
     CREATE INDEX relayed_request_node ON relayed_request (node_id) WHERE answer IS NULL;
-
-    -- Credentials, encrypted. One row per text that `auth.json` holds in a store of files.
-    CREATE TABLE credential_file (
-        name       TEXT COLLATE "C" PRIMARY KEY,
-        version    BIGINT NOT NULL,
-        ciphertext BYTEA NOT NULL
-    );
     """,
 )
 """Each brings the database from the version that is its index to the next; the table `format` holds the version."""

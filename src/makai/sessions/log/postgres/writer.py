@@ -20,12 +20,13 @@ from zlib import crc32
 import msgspec
 import psycopg
 
+from makai.aio.postgres import is_retryable
 from makai.core.errors import LogConflict, LogDamaged, MakaiError
 from makai.sessions.log import encoding, leases, projection
 from makai.sessions.log.base import StoredGrant
 from makai.sessions.log.heads import Head, Heads
 from makai.sessions.log.postgres import arrays, rows
-from makai.sessions.log.postgres.connecting import Connection, Database, deadline, is_retryable
+from makai.sessions.log.postgres.connecting import Connection, Database, deadline
 from makai.sessions.log.postgres.membership import Membership
 from makai.sessions.log.projection import SessionRow
 
