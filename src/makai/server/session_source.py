@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from makai.core.config import Config
+    from makai.core.observation import Observer
     from makai.core.session_events import SandboxLevel
     from makai.core.settings import Settings
     from makai.harness.acp.known_agents import OfferedAgent
@@ -55,10 +56,12 @@ class SessionSource:
         durable: bool = False,
         environ: Mapping[str, str] | None = None,
         sandbox: SandboxLevel | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """A `durable` owner resumes the runs of dead owners at once, others when a session is first used. `environ`
         replaces the environment of this process, for settings and for runs that another process carries out. `sandbox`
-        is the flag of the command that serves."""
+        is the flag of the command that serves. `observer` learns of the sessions while this process owns them."""
+        self._observer = observer
         self._backend = backend
         self._home = home
         self._environ = os.environ if environ is None else environ
@@ -112,12 +115,14 @@ class SessionSource:
                 await self._sessions.close()
 
     async def _open(self) -> Sessions:
+        from makai.core.observation import NO_OBSERVER
         from makai.server.session_router import SessionRouter
         from makai.sessions.owner import OwnedSessions
 
         home = self._folder()
 
         async def own() -> Sessions:
-            return await OwnedSessions.open(home, self._backend, recover_all=self._durable)
+            observer = self._observer or NO_OBSERVER
+            return await OwnedSessions.open(home, self._backend, recover_all=self._durable, observer=observer)
 
         return await SessionRouter.open(home, own, environ=self._environ)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, assert_never
 
@@ -22,6 +23,7 @@ from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
 from makai.core.lent_variables import NO_CALLER, CallerVariables
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.core.secret import Secret
 from makai.harness import base
 from makai.sessions import commands as cmd
@@ -65,6 +67,7 @@ class LiveSession:
         execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]],
         claim: Claim,
         checkpointed: int = 0,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         """`harness_of` finds the agent by its id, which can change; `execute` has a client execute a tool;
         `checkpointed` is the last event that a stored checkpoint covers."""
@@ -98,6 +101,7 @@ class LiveSession:
         self._supervisor: asyncio.Task[None] | None = None
         """Carries out the newest run."""
         self._checkpointed = checkpointed
+        self._observer = observer
         self._given_call_ids: set[str] = set()
         """In the active run."""
         self._environs: dict[str, CallerVariables] = {}
@@ -107,9 +111,12 @@ class LiveSession:
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the session were forgotten and read from the log again. A run that ended and
         is not yet in the log, because the disk is full, has still to be settled."""
-        is_quiet = not self._inbox and self._committer is None
-        is_quiet = is_quiet and self.state.restoring is None
+        is_quiet = not self._inbox and self._committer is None and self.state.restoring is None
         return is_quiet and self.port is None and self.state.active_run is None
+
+    @property
+    def pending_facts(self) -> int:
+        return self._inbox.facts
 
     @property
     def is_closing(self) -> bool:
@@ -289,13 +296,16 @@ class LiveSession:
                 self._refuse(order, error)
         if batch.events:
             pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in batch.events]
+            began = time.perf_counter()
             try:
                 await self.log.append(self.session_id, pending, self.state.last_event_id, self.claim.generation)
             except MakaiError as error:
+                self._observer.commit_failed(self.session_id, error.code)
                 await self._not_stored([order for order, _ in decided], error)
                 return
             self.state = batch.state
             self._open_texts.take(batch.events)
+            self._observer.committed(self.session_id, batch.events, time.perf_counter() - began)
             for tell in tuple(self.on_change):
                 tell()
         for order, effects in decided:
@@ -443,7 +453,7 @@ class LiveSession:
         if not work.done():
             log.error("run %s ignores its cancellation and was left behind", port.run_id)
         try:
-            await self._settle(port, outcome[0] if outcome else _unfinished(port))
+            await self._settle(port, outcome[0] if outcome else port.unfinished())
         finally:
             if self.port is port:
                 self.port = None
@@ -488,12 +498,3 @@ class LiveSession:
                 if settlement is _BROKEN:
                     return
                 settlement = _BROKEN
-
-
-def _unfinished(port: SessionRunPort) -> base.Settlement:
-    """The end of a run that did not say how it ended."""
-    if port.is_aborted or port.failure is not None:
-        return ev.RunFinished(stop_reason="aborted")
-    return ev.RunFailed(
-        code="internal_error", message="The agent ended without an outcome.", hint="Please report this."
-    )
