@@ -19,6 +19,7 @@ from makai.server.acp_connection import AcpServer
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S
+from makai.server.observability import Observability
 from makai.server.session_source import SessionSource
 from makai.sessions.service import Sessions
 from makai.transports.guard import Guard, GuardConfig
@@ -157,14 +158,16 @@ async def serving(
     home.mkdir(mode=0o700, exist_ok=True)
     clock = Clock()
     async with AsyncExitStack() as stack:
-        models = await stack.enter_async_context(scripted_models(folder, scenario))
-        source = SessionSource(models, home, durable=True, environ=models.environ)
+        observed = Observability()
+        models = await stack.enter_async_context(scripted_models(folder, scenario, observed.observer))
+        source = SessionSource(models, home, durable=True, environ=models.environ, observer=observed.observer)
         stack.push_async_callback(source.close)
-        server = MakaiServer(models, sessions=source.get, settings=source.settings)
+        server = MakaiServer(models, metrics=observed.metrics, sessions=source.get, settings=source.settings)
         routes: list[web.AbstractRoute] = []
 
         def app(guard: Guard) -> web.Application:
-            agent = AcpServer(source.get, models, model=SCENARIO_MODEL).serve if acp else None
+            agents = AcpServer(source.get, models, model=SCENARIO_MODEL, metrics=observed.metrics)
+            agent = agents.serve if acp else None
             made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s, acp=agent, home=home)
             routes.extend(made.router.routes())
             return made

@@ -22,6 +22,7 @@ from makai.server.folder_routes import FolderRoutes
 from makai.server.http_json import answer, answer_error, answering
 from makai.server.makai_connection import MakaiServer
 from makai.server.mcp_routes import McpRoutes
+from makai.server.metrics_registry import CONTENT_TYPE
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.pull_routes import PullRoutes
@@ -84,7 +85,7 @@ def make_app(
         routes.add_to(app)
         _add_page_data(app, makai.sessions, makai.settings, home)
         minicodex = MinicodexServer(
-            makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
+            makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s, metrics=makai.metrics
         )
         _add_minicodex(app, minicodex)
     if acp is not None:
@@ -103,7 +104,7 @@ def _add_health(app: web.Application, makai: MakaiServer) -> None:
         return answer({"status": "draining"}, 503) if makai.draining else answer({"status": "ready"})
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(text=makai.metrics.render(), content_type="text/plain")
+        return web.Response(body=makai.metrics.render().encode(), headers={"Content-Type": CONTENT_TYPE})
 
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)

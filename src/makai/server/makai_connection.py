@@ -87,12 +87,8 @@ class MakaiServer:
             self._quiet.set()
 
     async def _serve(self, connection: _Connection) -> None:
-        self.metrics.connections_open += 1
-        self.metrics.connections_total += 1
-        try:
+        with self.metrics.connected("makai", connection):
             await connection.run()
-        finally:
-            self.metrics.connections_open -= 1
 
 
 class _Connection:
@@ -127,6 +123,10 @@ class _Connection:
             await self._channel.close()
             if self._hanging_up is not None:
                 await self._hanging_up
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._protocol.pending_bytes
 
     def _hang_up(self, error: TransportError | None = None) -> None:
         """Close the channel; the reader sees its end and ends everything."""
@@ -240,10 +240,10 @@ class _Connection:
                 async for event in events:
                     if not accepted:
                         accepted = True
-                        metrics.streams_total += 1
+                        metrics.streams.add()
                         self._protocol.accept(command.stream_id, event.partial if isinstance(event, Start) else None)
                     last = event
-                    metrics.events_total += 1
+                    metrics.stream_events.add()
                     self._protocol.event(command.stream_id, event)
                     self._writer.wake()
                     if self._protocol.pending_bytes > MAX_PENDING_BYTES:
@@ -257,7 +257,7 @@ class _Connection:
             self._end_in_error(command.stream_id, MakaiError("internal error"), accepted=accepted)
         finally:
             self._server.count_streams(-1)
-            metrics.streams_failed += isinstance(last, Failed)
+            metrics.streams_failed.add(by=isinstance(last, Failed))
             self._tasks.pop(command.stream_id, None)
             self._writer.wake()
 
@@ -265,7 +265,7 @@ class _Connection:
         if accepted:
             self._protocol.event(stream_id, failed(error))
         else:
-            self._server.metrics.streams_refused += 1
+            self._server.metrics.streams_refused.add()
             self._protocol.refuse(Scope("stream_id", stream_id), error)
 
     async def _list_models(self, command: cmd.ListModels) -> None:

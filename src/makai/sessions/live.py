@@ -22,13 +22,14 @@ from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
-from makai.core.lent_variables import NO_CALLER, CallerVariables
+from makai.core.log_context import log_as
 from makai.core.observation import NO_OBSERVER, Observer
 from makai.core.secret import Secret
 from makai.harness import base
 from makai.sessions import commands as cmd
-from makai.sessions.engine import MAX_WAITING, Batch, decide
+from makai.sessions.engine import Batch, decide
 from makai.sessions.inbox import Effects, Inbox, Order
+from makai.sessions.input_variables import InputVariables
 from makai.sessions.log.base import Checkpoint, Claim, EventLog, Pending
 from makai.sessions.open_texts import OpenTexts
 from makai.sessions.run_port import SessionRunPort
@@ -42,8 +43,6 @@ ABORT_S: Final = 10.0
 """How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
 WINDOW_S: Final = 0.005
 """How long facts that no caller waits for are gathered, counted from the end of the previous commit."""
-MAX_ENVIRONS: Final = 2 * MAX_WAITING
-"""Inputs whose callers' variables are kept."""
 CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 3
 """Of `state.packed`; a checkpoint of another format is not read."""
@@ -104,8 +103,7 @@ class LiveSession:
         self._observer = observer
         self._given_call_ids: set[str] = set()
         """In the active run."""
-        self._environs: dict[str, CallerVariables] = {}
-        """Variables of callers by the input that they came with; of a compaction by ""."""
+        self._environs = InputVariables()
 
     @property
     def is_idle(self) -> bool:
@@ -146,7 +144,7 @@ class LiveSession:
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         input_id = command.input_id if isinstance(command, cmd.Send | cmd.RetryRun) else ""
         if environ:
-            self._keep_environ(input_id, environ)
+            self._environs.keep(input_id, environ)
         self._put(Order(command, waiter))
         try:
             effects = await waiter
@@ -157,11 +155,6 @@ class LiveSession:
         if isinstance(command, cmd.WithdrawInput):
             self._environs.pop(command.input_id, None)
         return effects
-
-    def _keep_environ(self, input_id: str, environ: Mapping[str, Secret]) -> None:
-        if len(self._environs) >= MAX_ENVIRONS:
-            del self._environs[next(iter(self._environs))]  # of an input that an earlier run read while it was active
-        self._environs[input_id] = CallerVariables(environ)
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None:
         """Take a fact of a run; it is durable soon. Waits only when too many are on their way. A process that lets go
@@ -264,6 +257,7 @@ class LiveSession:
             self._window = None
 
     async def _commit_all(self) -> None:
+        log_as(self.session_id)
         orders: list[Order] = []
         try:
             loop = asyncio.get_running_loop()
@@ -404,23 +398,11 @@ class LiveSession:
             self._alarm.cancel()
             self._alarm = None
 
-    def _environ_of(self, start: base.RunStart) -> CallerVariables:
-        """A resumed run has none: its caller was connected to the process before."""
-        match start:
-            case base.StartRun(input_id=input_id):
-                return self._environs.pop(input_id, NO_CALLER)
-            case base.StartCompaction():
-                return self._environs.pop("", NO_CALLER)
-            case base.ResumeRun():
-                return NO_CALLER
-            case _:
-                assert_never(start)
-
     def _carry_out(self, effect: cmd.AnyEffect) -> None:
         port = self._port_of(effect.run_id)
         match effect:
             case base.StartRun() | base.ResumeRun() | base.StartCompaction():
-                self.port = SessionRunPort(self, effect.run_id, self._environ_of(effect))
+                self.port = SessionRunPort(self, effect.run_id, self._environs.take(effect))
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
                 self._supervisor = self._tasks.start(work, f"makai-run-{effect.run_id}")
@@ -442,6 +424,7 @@ class LiveSession:
 
     async def _supervise(self, port: SessionRunPort, start: base.RunStart) -> None:
         """Carry out a run and settle it, however it ends. When this process ends, it stays as it is in the log."""
+        log_as(self.session_id, port.run_id)
         outcome: list[base.Settlement] = []
         work = self._tasks.start(self._run(port, start, outcome), f"makai-work-{port.run_id}")
         await port.until_stopped(work)
