@@ -50,7 +50,7 @@ class Observer:
         """An append was refused or could not be made durable; `code` is that of the error."""
 
     def session_loaded(self, session_id: str, events: int) -> None:
-        """A session was read from the log into memory; `events` is how many were read after its checkpoint."""
+        """A session was read from the log into memory; `events` is how many follow its checkpoint."""
 
     def sessions_opened(self, load: Callable[[], SessionLoad]) -> None:
         """This process owns sessions now; `load` reads their figures whenever they are wanted."""

@@ -10,6 +10,7 @@ from makai.harness.native.harness import NativeHarness
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.sessions import requests as req
 from makai.sessions.live import LiveSession
+from makai.sessions.placement import check_folder
 
 
 class SessionPrompts:
@@ -20,14 +21,17 @@ class SessionPrompts:
         self._find = find
 
     async def list(self, request: req.ListPrompts) -> list[ServerPrompt]:
-        state = (await self._find(request.session_id)).state
-        if state.harness != NativeHarness.id:
+        session = await self._find(request.session_id)
+        state = session.state
+        if state.harness != NativeHarness.id or not session.claim.is_here:
             return []
         async with self._workbenches.use(request.session_id, state) as bench:
             return [] if bench is None else await bench.prompts(request.awaited)
 
     async def get(self, request: req.GetPrompt) -> str:
-        state = (await self._find(request.session_id)).state
+        session = await self._find(request.session_id)
+        check_folder(session)
+        state = session.state
         if state.harness == NativeHarness.id:
             async with self._workbenches.use(request.session_id, state) as bench:
                 if bench is not None:
