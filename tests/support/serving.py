@@ -152,17 +152,19 @@ async def serving(
     heartbeat_s: float = HEARTBEAT_S,
     acp: bool = False,
     harness: str = "native",
+    observability: Observability | None = None,
 ) -> AsyncIterator[Site]:
     """`harness` runs the sessions that `Site.session` begins."""
     home = folder / "makai-home"
     home.mkdir(mode=0o700, exist_ok=True)
     clock = Clock()
     async with AsyncExitStack() as stack:
-        observed = Observability()
+        observed = observability or Observability()
         models = await stack.enter_async_context(scripted_models(folder, scenario, observed.observer))
         source = SessionSource(models, home, durable=True, environ=models.environ, observer=observed.observer)
         stack.push_async_callback(source.close)
         server = MakaiServer(models, metrics=observed.metrics, sessions=source.get, settings=source.settings)
+        server.observer = observed.observer
         routes: list[web.AbstractRoute] = []
 
         def app(guard: Guard) -> web.Application:

@@ -79,6 +79,7 @@ def command(
 ) -> int:
     """Start a server for the web page and other programs: WebSocket, SSE, gRPC."""
     from makai.core.home import home_directory
+    from makai.providers.logins import CONFIG_FILE, read_config
     from makai.server.backend import LazyBackend
     from makai.server.observability import Observability
     from makai.server.serve import ServeOptions, serve
@@ -101,7 +102,7 @@ def command(
 
     level = log_level or ("info" if options["log_format"] == "json" else "warning")
     wanted = ServeOptions(grpc_port=grpc_port if grpc else None, log_level=level, **options)
-    observed = Observability(wanted.log_format)
+    observed = Observability(wanted.log_format, read_config(home / CONFIG_FILE).observability, os.environ)
     run_async(serve(wanted, LazyBackend(observed.observer), home, announce, observed))
     note("makai: stopped")
     return 0

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from makai.core.session_events import Logged
+from makai.core.usage import Usage
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,19 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
     is_reachable: bool
     holds_lease: bool
     sessions_owned: int = 0
+
+
+class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A model request of a client that has no session, once it is over."""
+
+    provider: str
+    model: str
+    began_ms: int
+    ended_ms: int
+    usage: Usage = Usage()
+    stop_reason: str = ""
+    error_code: str = ""
+    trace_parent: str = ""
 
 
 class Observer:
@@ -63,6 +77,9 @@ class Observer:
 
     def model_ended(self, provider: str, outcome: str, seconds: float) -> None:
         """`outcome` is "ok", "aborted" or the code of the error."""
+
+    def streamed(self, report: StreamReport) -> None:
+        """A client without a session got the answer of a model, or the reason why there is none."""
 
     def store_joined(self, health: Callable[[], StoreHealth]) -> None:
         """This process is a node of a cluster now; `health` reads its figures without waiting."""
@@ -103,6 +120,9 @@ class Observers(Observer):
 
     def model_ended(self, provider: str, outcome: str, seconds: float) -> None:
         self._tell(lambda observer: observer.model_ended(provider, outcome, seconds))
+
+    def streamed(self, report: StreamReport) -> None:
+        self._tell(lambda observer: observer.streamed(report))
 
     def store_joined(self, health: Callable[[], StoreHealth]) -> None:
         self._tell(lambda observer: observer.store_joined(health))

@@ -84,9 +84,12 @@ async def serve(
     loop = asyncio.get_running_loop()
     observed = observability or Observability(options.log_format)
     source = SessionSource(backend, home, durable=True, sandbox=options.sandbox, observer=observed.observer)
-    makai = MakaiServer(backend, metrics=observed.metrics, sessions=source.get, settings=source.settings)
+    makai = MakaiServer(
+        backend, metrics=observed.metrics, sessions=source.get, settings=source.settings, observer=observed.observer
+    )
     async with AsyncExitStack() as stack:
         stack.enter_context(log_without_values(options.log_format, options.log_level))
+        stack.push_async_callback(observed.close)
         stack.push_async_callback(backend.close)
         stack.push_async_callback(source.close)
         for number in (signal.SIGTERM, signal.SIGINT):
