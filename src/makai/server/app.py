@@ -16,6 +16,7 @@ from makai.harness.acp.known_agents import OfferedAgent
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.access_routes import AccessRoutes
 from makai.server.acp_routes import AcpRoutes
+from makai.server.activity import ActivityRoutes
 from makai.server.auth_routes import PageLogins
 from makai.server.completion_routes import CompletionRoutes
 from makai.server.folder_routes import FolderRoutes
@@ -117,6 +118,7 @@ def _add_page_data(app: web.Application, sessions: OpenSessions, settings: Setti
     FolderRoutes(sessions).add_to(app)
     CompletionRoutes(sessions).add_to(app)
     SearchRoutes(sessions).add_to(app)
+    ActivityRoutes(sessions).add_to(app)
     SettingsRoutes(settings, home).add_to(app)
     AccessRoutes(sessions).add_to(app)
     McpRoutes(sessions, home).add_to(app)

@@ -42,6 +42,7 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetSession: "observe",
     req.SearchSessions: "observe",
     req.GetUsage: "observe",
+    req.ListNodes: "observe",
     req.ListPrompts: "prompt",
     req.GetPrompt: "prompt",
     req.ListCommands: "observe",

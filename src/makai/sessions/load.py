@@ -1,11 +1,29 @@
-"""What the live sessions of a process are doing, added up when an operator's tool asks."""
+"""What an operator's tools ask about: what the live sessions of a process are doing, and which nodes there are."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from makai.core.observation import SessionLoad
 from makai.sessions.live import LiveSession
+from makai.sessions.log.base import EventLog
+from makai.sessions.log.nodes import Node
+
+
+@runtime_checkable
+class _HasNodes(Protocol):
+    """`ClusterLog`, of which only this is needed."""
+
+    async def nodes(self) -> list[Node]: ...
+
+
+async def nodes_of(log: EventLog) -> list[Node]:
+    """The live nodes; of a store with one owner, this process."""
+    if isinstance(log, _HasNodes):
+        return await log.nodes()
+    return [Node(node_id=log.lease.holder, name=socket.gethostname())]
 
 
 def load_of(sessions: Iterable[LiveSession]) -> SessionLoad:

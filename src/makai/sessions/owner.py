@@ -52,7 +52,7 @@ from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of, last_event
 from makai.sessions.index.indexer import INDEX_NAME, Indexer
 from makai.sessions.live import LiveSession
-from makai.sessions.load import load_of
+from makai.sessions.load import load_of, nodes_of
 from makai.sessions.loading import read_state
 from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
@@ -351,6 +351,7 @@ class OwnedSessions:
     _handles(req.ExpandCommand)(lambda self, request: self._command_files.expand(request))
     _handles(req.ListPrompts)(lambda self, request: self._prompts.list(request))
     _handles(req.GetPrompt)(lambda self, request: self._prompts.get(request))
+    _handles(req.ListNodes)(lambda self, request: nodes_of(self._log))
     _handles(req.CheckLog)(lambda self, request: self._log.check())
     _handles(req.CreateToken)(lambda self, wanted: store_token(self._log, wanted, self._clock()))
     _handles(req.ListTokens)(lambda self, request: self._log.tokens())

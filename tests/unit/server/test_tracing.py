@@ -71,6 +71,7 @@ async def test_a_run_is_a_span_with_its_turns_and_tools_below_the_trace_of_its_c
         "gen_ai.usage.output_tokens": 5,
         "gen_ai.usage.cache_read.input_tokens": 3,
         "gen_ai.response.finish_reasons": ["tool_use"],
+        "makai.usage.cost_usd": 0.0,
     }
     assert (tool.attributes["gen_ai.tool.name"], tool.attributes["gen_ai.operation.name"]) == ("read", "execute_tool")
     assert (run.attributes["gen_ai.usage.input_tokens"], run.attributes["gen_ai.usage.output_tokens"]) == (33, 12)
