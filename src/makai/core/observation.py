@@ -37,7 +37,8 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     is_reachable: bool
     holds_lease: bool
-    sessions_owned: int = 0
+    takeovers: int = 0
+    """Sessions of ended nodes that this node took over since it started."""
 
 
 class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,14 +82,11 @@ class Observer:
     def streamed(self, report: StreamReport) -> None:
         """A client without a session got the answer of a model, or the reason why there is none."""
 
-    def store_joined(self, health: Callable[[], StoreHealth]) -> None:
+    def store_joined(self, health: Callable[[], StoreHealth | None]) -> None:
         """This process is a node of a cluster now; `health` reads its figures without waiting."""
 
     def lease_lost(self) -> None:
         """This node could not renew its lease in time."""
-
-    def taken_over(self, sessions: int) -> None:
-        """Sessions whose node ended were claimed by this one."""
 
 
 NO_OBSERVER: Final = Observer()
@@ -124,14 +122,11 @@ class Observers(Observer):
     def streamed(self, report: StreamReport) -> None:
         self._tell(lambda observer: observer.streamed(report))
 
-    def store_joined(self, health: Callable[[], StoreHealth]) -> None:
+    def store_joined(self, health: Callable[[], StoreHealth | None]) -> None:
         self._tell(lambda observer: observer.store_joined(health))
 
     def lease_lost(self) -> None:
         self._tell(lambda observer: observer.lease_lost())
-
-    def taken_over(self, sessions: int) -> None:
-        self._tell(lambda observer: observer.taken_over(sessions))
 
     def _tell(self, report: Callable[[Observer], None]) -> None:
         for observer in self._observers:

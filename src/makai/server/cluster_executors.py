@@ -42,7 +42,7 @@ class ClusterExecutor:
     async def register(self) -> None:
         async def ask(place: Any) -> tuple[Sessions, ToolRegistration]:
             if isinstance(place, RelayedSessions):
-                raise ChannelClosed("The node that has the session cannot be reached, so that it cannot use your tools.")
+                raise ChannelClosed("The node that has the session cannot be reached, so it cannot use your tools.")
             return place, await place.register_executor(self.session_id, self._execute)
 
         place, registration = await self._cluster.through(self.session_id, ask, repeatable=True)

@@ -1,5 +1,5 @@
 """Followers that survive the owner of their session. They continue from their cursors, without gap or duplicate: with
-the owner in this process, over the link to its node, or, while it cannot be reached or there is none, from the store."""
+the owner in this process, over the link to its node, or from the store while it cannot be reached or there is none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from makai.core.errors import (
+    LogDamaged,
     MakaiError,
     OwnershipLost,
     SessionElsewhere,
@@ -62,6 +63,8 @@ class ClusterFollower:
             except (TransportError, OwnershipLost):
                 self._cluster.forget_owner(self._session_id)
                 records = await self._from_store_later()
+            except LogDamaged:
+                raise
             except StorageUnavailable:
                 records = await self._from_store_later()
             if records:
@@ -86,15 +89,21 @@ class ClusterFollower:
             self._follower = place.follow(self._session_id, self.cursor, deltas=self._deltas)
         follower, link = self._follower, self._place
         if not isinstance(link, RemoteSessions):
-            return await follower.next() or self._end()
+            return await self._next_of(follower)
         while self._follower is follower:
             try:
                 async with asyncio.timeout(CHECK_S):
-                    return await follower.next() or self._end()
+                    return await self._next_of(follower)
             except TimeoutError:
                 if link.silent_s >= QUIET_S:
                     return await self._from_store()
         return None
+
+    async def _next_of(self, follower: Follower) -> list[Record]:
+        records = await follower.next()
+        if not records:
+            self._end()  # the owner lets go of the session
+        return records
 
     async def _from_store_later(self) -> list[Record] | None:
         """Read the store after a pause, which is short when the session has just moved."""
@@ -122,7 +131,7 @@ class ClusterFollower:
                 if records:
                     self._end()  # what the owner sends later would be a duplicate
                 return records
-            except SessionRefused:
+            except (SessionRefused, LogDamaged):
                 raise
             except MakaiError:
                 if loop.time() >= ends_at:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from makai.aio.tasks import BackgroundTasks
@@ -19,6 +19,9 @@ from makai.protocols.attach import messages as wire
 from makai.sessions.log.nodes import ClusterLog
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.service import Sessions
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +107,11 @@ class RequestRelay:
         try:
             return self._cipher().decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], about.encode())
         except InvalidTag:
-            raise ParseError("a relayed message was not written by a node with the same cluster key") from None
+            raise InvalidRequest(
+                "The node that has the session has another cluster key.", hint="Give all nodes the same cluster key."
+            ) from None
 
-    def _cipher(self) -> Any:
+    def _cipher(self) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         assert self._key is not None

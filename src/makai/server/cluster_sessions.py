@@ -47,6 +47,8 @@ PATIENCE_S: Final = 10.0
 MAX_OWNERS: Final = 10_000
 """Sessions whose owners are remembered."""
 READY_S: Final = 3.0
+STALLED_S: Final = 2.0
+"""Requests do not use a link over which nothing came for so long, although pings are sent."""
 _PAUSES_S: Final = (0.0, 0.05, 0.1, 0.2, 0.4)
 _END_S: Final = 5.0
 _FROM_STORE: Final = (req.ReadEvents, req.GetSession, req.SearchSessions, req.GetUsage, req.CreateSession)
@@ -81,6 +83,7 @@ class ClusterSessions:
         self._executors: set[ClusterExecutor] = set()
         self._tool_servers: set[ClusterToolServer] = set()
         self._tasks = BackgroundTasks()
+        self._draining = False
         self._closing = False
         self._ignore_lost_lease = store.on_lease_lost(self._lease_lost)
 
@@ -94,9 +97,14 @@ class ClusterSessions:
     def is_closing(self) -> bool:
         return self._closing
 
+    @property
+    def taken_over(self) -> int:
+        """Sessions with a run that this node took over since it started."""
+        return self._keeper.taken_over
+
     async def is_ready(self) -> bool:
         """Whether this node can serve clients: it has its lease, the database answers, and it is not about to end."""
-        if self._closing:
+        if self._draining or self._closing:
             return False
         try:
             async with asyncio.timeout(READY_S):
@@ -136,20 +144,23 @@ class ClusterSessions:
         return server
 
     async def drain(self) -> None:
-        """Take no more sessions, and answer what other nodes asked. May be repeated."""
-        self._closing = True
-        await self._keeper.close()
+        """Take no more sessions: other nodes claim those that have no owner. What this node owns stays usable until
+        `close`. May be repeated."""
+        self._draining = True
         try:
             await self.store.drain()
         except MakaiError as error:
             log.warning("the other nodes do not learn that this one ends: %s", error)
-        if self._socket is not None:
-            await self._socket.drain()
 
     async def close(self) -> None:
         """Hand the sessions over: runs stay in the log as they are, and another node resumes them at once. The links
         of other nodes break after the sessions were released, so that they find the next owner."""
-        await self.drain()
+        if not self._draining:
+            await self.drain()
+        self._closing = True
+        await self._keeper.close()
+        if self._socket is not None:
+            await self._socket.drain()
         self._ignore_lost_lease()
         for follower in list(self._followers):
             follower.close()
@@ -176,7 +187,7 @@ class ClusterSessions:
         if link is None:
             self.forget_owner(session_id)
             return self.local
-        return link
+        return link if link.silent_s < STALLED_S else self._relay.to(node_id)
 
     def note_owner(self, session_id: str, node_id: str) -> None:
         if self._owners.get(session_id) != node_id:

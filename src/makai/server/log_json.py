@@ -43,7 +43,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RunLog(Observer):
-    """Logs when a run begins and how it ends, and what happens to this node's lease."""
+    """Logs when a run begins and how it ends."""
 
     def committed(self, session_id: str, events: Sequence[ev.Logged], seconds: float) -> None:
         for logged in events:
@@ -65,12 +65,6 @@ class RunLog(Observer):
 
     def commit_failed(self, session_id: str, code: str) -> None:
         _say(logging.WARNING, "an append failed", {"session_id": session_id, "code": code})
-
-    def lease_lost(self) -> None:
-        _say(logging.ERROR, "this node lost its lease", {})
-
-    def taken_over(self, sessions: int) -> None:
-        _say(logging.INFO, "took over sessions", {"sessions": sessions})
 
 
 def _say(level: int, message: str, facts: dict[str, object]) -> None:

@@ -87,7 +87,7 @@ class Gauge(Metric):
 
 
 class ReadCounter(Gauge):
-    """A counter that the operating system keeps."""
+    """A counter that is kept elsewhere."""
 
     kind = "counter"
 

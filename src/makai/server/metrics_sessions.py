@@ -15,7 +15,7 @@ import msgspec
 from makai.core import session_events as ev
 from makai.core.observation import Observer, SessionLoad, StoreHealth
 from makai.core.usage import Usage
-from makai.server.metrics_registry import Counter, Gauge, Histogram, Metric
+from makai.server.metrics_registry import Counter, Gauge, Histogram, Metric, ReadCounter
 
 _SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _UPSTREAM_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
@@ -60,7 +60,6 @@ class SessionMetrics(Observer):
             "makai_upstream_seconds", "Time from a request to the end of its answer.", _UPSTREAM_SECONDS, ("provider",)
         )
         self.leases_lost = Counter("makai_leases_lost_total", "Leases that this node could not renew in time.")
-        self.takeovers = Counter("makai_takeovers_total", "Sessions of ended nodes that this node took over.")
         self._runs: dict[str, _CountedRun] = {}
         self._load: Callable[[], SessionLoad] = SessionLoad
         self._health: Callable[[], StoreHealth | None] = lambda: None
@@ -70,12 +69,12 @@ class SessionMetrics(Observer):
         def load(name: str, text: str, field: str) -> Gauge:
             return Gauge(f"makai_{name}", text, lambda: float(getattr(self._load(), field)))
 
-        def health(name: str, text: str, field: str) -> Gauge:
+        def health(name: str, text: str, field: str, kind: type[Gauge] = Gauge) -> Gauge:
             def read() -> float | None:
                 found = self._health()
                 return None if found is None else float(getattr(found, field))
 
-            return Gauge(f"makai_{name}", text, read)
+            return kind(f"makai_{name}", text, read)
 
         return [
             load("sessions_live", "Sessions in memory.", "live"),
@@ -86,7 +85,7 @@ class SessionMetrics(Observer):
             load("followers", "Readers that follow sessions.", "followers"),
             health("store_reachable", "Whether this node reaches its database: 1 or 0.", "is_reachable"),
             health("lease_held", "Whether this node holds its lease: 1 or 0.", "holds_lease"),
-            health("sessions_owned", "Sessions that this node owns.", "sessions_owned"),
+            health("takeovers_total", "Sessions of ended nodes that this node took over.", "takeovers", ReadCounter),
         ]
 
     @property
@@ -123,14 +122,11 @@ class SessionMetrics(Observer):
         if outcome not in ("ok", "aborted"):
             self.refused.add(provider, outcome)
 
-    def store_joined(self, health: Callable[[], StoreHealth]) -> None:
+    def store_joined(self, health: Callable[[], StoreHealth | None]) -> None:
         self._health = health
 
     def lease_lost(self) -> None:
         self.leases_lost.add()
-
-    def taken_over(self, sessions: int) -> None:
-        self.takeovers.add(by=sessions)
 
     def _run(self, run_id: str) -> _CountedRun:
         run = self._runs.get(run_id)

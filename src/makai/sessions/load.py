@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from makai.core.observation import SessionLoad
+from makai.core.observation import SessionLoad, StoreHealth
 from makai.sessions.live import LiveSession
 from makai.sessions.log.base import EventLog
 from makai.sessions.log.nodes import Node
@@ -17,6 +17,23 @@ class _HasNodes(Protocol):
     """`ClusterLog`, of which only this is needed."""
 
     async def nodes(self) -> list[Node]: ...
+
+
+@runtime_checkable
+class _HasHealth(Protocol):
+    """A log on a database server."""
+
+    @property
+    def is_read_only(self) -> bool: ...
+    @property
+    def is_connected(self) -> bool: ...
+
+
+def health_of(log: EventLog, takeovers: int) -> StoreHealth | None:
+    """How a node reaches its store, as far as it knows without asking; None where that is unknown."""
+    if not isinstance(log, _HasHealth):
+        return None
+    return StoreHealth(is_reachable=log.is_connected, holds_lease=not log.is_read_only, takeovers=takeovers)
 
 
 async def nodes_of(log: EventLog) -> list[Node]:
