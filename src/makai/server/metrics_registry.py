@@ -16,6 +16,7 @@ MAX_SERIES: Final = 200
 MAX_LABEL_LENGTH: Final = 120
 OTHER: Final = "other"
 
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = tuple[str, ...]
 Sample: TypeAlias = tuple[str, Mapping[str, str], float]
 """The suffix of its name, its labels and its value."""
@@ -24,7 +25,7 @@ Sample: TypeAlias = tuple[str, Mapping[str, str], float]
 class Metric:
     """Base of all kinds: a name, a sentence of help, and the names of its labels."""
 
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
 
     def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
         self.name = name
@@ -51,7 +52,7 @@ class Metric:
 
 
 class Counter(Metric):
-    kind = "counter"
+    kind: Kind = "counter"
 
     def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
         super().__init__(name, text, labels)
@@ -75,7 +76,7 @@ class Counter(Metric):
 class Gauge(Metric):
     """A value that is read when the metrics are asked for. `read` returns None while there is none."""
 
-    kind = "gauge"
+    kind: Kind = "gauge"
 
     def __init__(self, name: str, text: str, read: Callable[[], float | None]) -> None:
         super().__init__(name, text)
@@ -89,11 +90,11 @@ class Gauge(Metric):
 class ReadCounter(Gauge):
     """A counter that is kept elsewhere."""
 
-    kind = "counter"
+    kind: Kind = "counter"
 
 
 class LabelledGauge(Metric):
-    kind = "gauge"
+    kind: Kind = "gauge"
 
     def __init__(self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
         super().__init__(name, text, (label,))
@@ -107,7 +108,7 @@ class LabelledGauge(Metric):
 class Info(Metric):
     """A gauge of 1 whose labels say something about the process."""
 
-    kind = "gauge"
+    kind: Kind = "gauge"
 
     def __init__(self, name: str, text: str, facts: Mapping[str, str]) -> None:
         super().__init__(name, text, tuple(facts))
@@ -118,7 +119,7 @@ class Info(Metric):
 
 
 class Histogram(Metric):
-    kind = "histogram"
+    kind: Kind = "histogram"
 
     def __init__(self, name: str, text: str, bounds: Sequence[float], labels: Labels = ()) -> None:
         super().__init__(name, text, labels)
