@@ -168,6 +168,7 @@ class ModelRuntime:
             model=model, context=context, options=options, secret=secret, vendor=vendor, proxies=proxies
         )
         provider = self._provider_for(model)
+        batches: AsyncGenerator[Sequence[StreamEvent], None]
         if isinstance(provider, HttpProvider):
             batches = provider.batches(request)
         else:

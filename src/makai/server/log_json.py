@@ -49,14 +49,18 @@ class RunLog(Observer):
         for logged in events:
             if type(logged.event) not in _LOGGED:
                 continue
-            ids = {"session_id": session_id, "run_id": logged.run_id}
+            ids: dict[str, object] = {"session_id": session_id, "run_id": logged.run_id}
             match logged.event:
                 case ev.RunStarted(model_ref=model):
                     _say(logging.INFO, "run started", ids | {"model": model})
                 case ev.RunResumed():
                     _say(logging.INFO, "run resumed", ids)
                 case ev.RunFinished(stop_reason=reason, usage=usage):
-                    spent = {"input": usage.input, "output": usage.output, "cost_usd": usage.cost_usd}
+                    spent: dict[str, object] = {
+                        "input": usage.input,
+                        "output": usage.output,
+                        "cost_usd": usage.cost_usd,
+                    }
                     _say(logging.INFO, "run finished", ids | {"stop_reason": reason} | spent)
                 case ev.RunFailed(code=code, provider_id=provider):
                     _say(logging.WARNING, "run failed", ids | {"code": code, "provider": provider})

@@ -237,6 +237,7 @@ class _Connection:
         metrics = self._server.metrics
         self._server.count_streams(1)
         accepted = False
+        sent = 0
         last: StreamEvent | None = None
         began = time.time_ns()
         try:
@@ -248,7 +249,7 @@ class _Connection:
                         metrics.streams.add()
                         self._protocol.accept(command.stream_id, event.partial if isinstance(event, Start) else None)
                     last = event
-                    metrics.stream_events.add()
+                    sent += 1
                     self._protocol.event(command.stream_id, event)
                     self._writer.wake()
                     if self._protocol.pending_bytes > MAX_PENDING_BYTES:
@@ -263,6 +264,7 @@ class _Connection:
         finally:
             self._server.count_streams(-1)
             metrics.streams_failed.add(by=isinstance(last, Failed))
+            metrics.stream_events.add(by=sent)
             if self._server.observer is not None and isinstance(last, Done | Failed):
                 code = last.error_code if isinstance(last, Failed) else ""
                 self._server.observer.streamed(_report(last.message, code, began, self._caller.trace_parent))
