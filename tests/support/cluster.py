@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from makai.auth.cluster_key import KEY_VARIABLE
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
 from makai.server.cluster_opening import own_sessions
@@ -62,13 +63,19 @@ class Cluster:
         self.ports: dict[str, int] = {}
 
     async def start(
-        self, name: str, *, labels: tuple[str, ...] = (), key: str = KEY, advertise: str = ""
+        self,
+        name: str,
+        *,
+        labels: tuple[str, ...] = (),
+        key: str = KEY,
+        advertise: str = "",
+        observer: Observer = NO_OBSERVER,
     ) -> ClusterSessions:
         home = self._folder / name
         self.ports[name] = write_config(home, name, self._database, labels=labels, advertise=advertise)
         environ = {SCENARIO_VARIABLE: str(self._scenario), KEY_VARIABLE: key}
         models = await self._stack.enter_async_context(ModelRuntime(environ, home=home))
-        sessions = await own_sessions(home, models, durable=True, environ=environ)
+        sessions = await own_sessions(home, models, durable=True, environ=environ, observer=observer)
         assert isinstance(sessions, ClusterSessions)
         self._stack.push_async_callback(sessions.close)
         return sessions

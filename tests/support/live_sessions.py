@@ -14,6 +14,7 @@ import pytest
 
 from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.harness.base import SessionHarness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
@@ -29,12 +30,12 @@ FactT = TypeVar("FactT", bound=ev.Fact)
 
 
 @asynccontextmanager
-async def scripted_models(folder: Path, scenario: str) -> AsyncIterator[ModelRuntime]:
+async def scripted_models(folder: Path, scenario: str, observer: Observer = NO_OBSERVER) -> AsyncIterator[ModelRuntime]:
     """Models of which `scripted/scenario` follows this script."""
     path = folder / f"scenario-{uuid4()}.txt"
     path.write_text(scenario, encoding="utf-8")
     home = folder / "makai-home"
-    async with ModelRuntime({SCENARIO_VARIABLE: str(path)}, home=home) as models:
+    async with ModelRuntime({SCENARIO_VARIABLE: str(path)}, home=home, observer=observer) as models:
         yield models
 
 

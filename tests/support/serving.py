@@ -19,6 +19,7 @@ from makai.server.acp_connection import AcpServer
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S
+from makai.server.observability import Observability
 from makai.server.session_source import SessionSource
 from makai.sessions.service import Sessions
 from makai.transports.guard import Guard, GuardConfig
@@ -151,20 +152,24 @@ async def serving(
     heartbeat_s: float = HEARTBEAT_S,
     acp: bool = False,
     harness: str = "native",
+    observability: Observability | None = None,
 ) -> AsyncIterator[Site]:
     """`harness` runs the sessions that `Site.session` begins."""
     home = folder / "makai-home"
     home.mkdir(mode=0o700, exist_ok=True)
     clock = Clock()
     async with AsyncExitStack() as stack:
-        models = await stack.enter_async_context(scripted_models(folder, scenario))
-        source = SessionSource(models, home, durable=True, environ=models.environ)
+        observed = observability or Observability()
+        models = await stack.enter_async_context(scripted_models(folder, scenario, observed.observer))
+        source = SessionSource(models, home, durable=True, environ=models.environ, observer=observed.observer)
         stack.push_async_callback(source.close)
-        server = MakaiServer(models, sessions=source.get, settings=source.settings)
+        server = MakaiServer(models, metrics=observed.metrics, sessions=source.get, settings=source.settings)
+        server.observer = observed.observer
         routes: list[web.AbstractRoute] = []
 
         def app(guard: Guard) -> web.Application:
-            agent = AcpServer(source.get, models, model=SCENARIO_MODEL).serve if acp else None
+            agents = AcpServer(source.get, models, model=SCENARIO_MODEL, metrics=observed.metrics)
+            agent = agents.serve if acp else None
             made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s, acp=agent, home=home)
             routes.extend(made.router.routes())
             return made

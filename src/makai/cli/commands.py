@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("makai.cli.chat:command", "Chat with an agent in the terminal."),
     "sessions": ("makai.cli.sessions:command", "List, read, continue, export and delete sessions; manage permissions."),
     "usage": ("makai.cli.usage:command", "Show tokens and costs by day, model, agent or folder."),
+    "top": ("makai.cli.top:command", "Watch sessions, agents, cost and nodes live."),
     "setup": ("makai.cli.setup:command", "Get a model to work with: a local one, a login, or a demo."),
     "auth": ("makai.cli.auth:command", "Log in to providers, log out, and show logins."),
     "models": ("makai.cli.models:command", "List models, or download the weights of the local one."),

@@ -67,7 +67,7 @@ async def choose(question: str, options: Sequence[str]) -> int | None:
     number to press; the others are reached with the arrow keys."""
     menu = Menu(options)
     can_move = os.environ.get("TERM", "dumb") != "dumb"
-    with _single_keys(0) as keys:
+    with single_keys(0) as keys:
         note(question, bold=True)
         _draw(menu, "Arrows, Enter or a number. Esc leaves." if can_move else "Press a number. q leaves.")
         while True:
@@ -102,7 +102,7 @@ def _redraw(menu: Menu) -> None:
 
 
 @contextmanager
-def _single_keys(descriptor: int) -> Iterator[asyncio.Queue[bytes]]:
+def single_keys(descriptor: int) -> Iterator[asyncio.Queue[bytes]]:
     """Read a terminal key by key, without echo, for the time of the block. An empty text is the end of the input."""
     import termios
     import tty

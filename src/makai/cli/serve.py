@@ -26,6 +26,7 @@ Examples:
   makai serve --sandbox read-only              commands of new sessions change no file
   makai serve --grpc                           also gRPC, on port 8718
   makai serve --acp                            also the Agent Client Protocol, at /acp
+  makai serve --log-format json                one JSON object a line on stderr, for a log collector
   curl -N -H "Authorization: Bearer $(cat ~/.makai/server-token)" ...
 
 The token is in MAKAI_HOME/server-token (created on first start, readable only by you). The address of the web page
@@ -56,6 +57,18 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
     metavar="URL",
     help='Where sessions are: "sqlite", or "postgres://HOST/DATABASE" to share them.  [default: config.toml]',
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How to print the log on stderr; json is one object a line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    help="What to print of the log.  [default: warning; info with --log-format json]",
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the web page in your browser.")
 @click.option("--show-token", is_flag=True, help="Print the address with its token even if it may end up in a log.")
 @click.option(
@@ -66,10 +79,14 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
     metavar="SECONDS",
     help="Time for running requests to finish.",
 )
-def command(grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, **options: Any) -> int:
+def command(
+    grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, log_level: str | None, **options: Any
+) -> int:
     """Start a server for the web page and other programs: WebSocket, SSE, gRPC."""
     from makai.core.home import home_directory
+    from makai.providers.logins import CONFIG_FILE, read_config
     from makai.server.backend import LazyBackend
+    from makai.server.observability import Observability
     from makai.server.serve import ServeOptions, serve
 
     home = home_directory(os.environ)
@@ -88,8 +105,10 @@ def command(grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, **
         if open_browser:
             open_page(page_ticket_address(addresses.http, home))
 
-    wanted = ServeOptions(grpc_port=grpc_port if grpc else None, **options)
-    run_async(serve(wanted, LazyBackend(), home, announce))
+    level = log_level or ("info" if options["log_format"] == "json" else "warning")
+    wanted = ServeOptions(grpc_port=grpc_port if grpc else None, log_level=level, **options)
+    observed = Observability(wanted.log_format, read_config(home / CONFIG_FILE).observability, os.environ)
+    run_async(serve(wanted, LazyBackend(observed.observer), home, announce, observed))
     note("makai: stopped")
     return 0
 

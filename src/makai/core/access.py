@@ -16,6 +16,7 @@ TOKEN_MARK: Final = "mkt_"
 """How every stored token begins, and every cookie that stands for one."""
 _TOKEN: Final = re.compile(r"mkt_(?P<id>[0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES: Final = 32
+_TRACE_PARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for local processes and for the server's own token, which do not expire."""
     session_id: str | None = None
     """The only session that this caller may use; None for all."""
+    trace_parent: str = ""
+    """The `traceparent` of the request; empty when it has none or not a valid one."""
 
     @property
     def label(self) -> str:
@@ -41,6 +44,11 @@ LOCAL: Final = Caller(name="local", scope="admin")
 """A process of the same user that reads the same MAKAI_HOME."""
 SERVER: Final = Caller(name="server", scope="admin")
 """A holder of the token in MAKAI_HOME/server-token."""
+
+
+def trace_parent_of(header: str) -> str:
+    """A `traceparent` of W3C Trace Context that can be used; empty for any other text, which must not reach a log."""
+    return header if _TRACE_PARENT.fullmatch(header) else ""
 
 
 def new_token() -> tuple[str, Secret]:

@@ -108,6 +108,17 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How long other nodes wait for this one before they take its sessions over."""
 
 
+class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a server tells the tools of its operator. Only the user's own file may set it."""
+
+    otlp_endpoint: str = ""
+    """The address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`; empty: traces are sent only when
+    OTEL_EXPORTER_OTLP_ENDPOINT is set."""
+    service_name: str = "makai"
+    capture_content: bool = False
+    """Whether traces hold what people, models and tools said."""
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """An agent that speaks the Agent Client Protocol, for `makai -a NAME`. Only the user's own file may name one."""
 
@@ -132,6 +143,7 @@ class Config(SettingsLayer, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     store: StoreConfig = StoreConfig()
     cluster: ClusterConfig = ClusterConfig()
     retries: RetriesConfig = RetriesConfig()
+    observability: ObservabilityConfig = ObservabilityConfig()
     notify: NotifyKind = "bell"
     """How the terminal calls you back when it needs an answer or a long run ends, while you look elsewhere."""
     status_line: str = ""

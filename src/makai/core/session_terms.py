@@ -93,6 +93,8 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deny: tuple[str, ...] = ()
     token: str = ""
     """The token of the caller that sent the input, as in `mode_changed`; empty for a process of the same user."""
+    trace_parent: str = ""
+    """The `traceparent` of the caller's request (W3C Trace Context), under which the run is traced; usually empty."""
 
 
 class HarnessCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

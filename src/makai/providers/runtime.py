@@ -25,6 +25,7 @@ from makai.core.home import home_directory
 from makai.core.lent_variables import LayeredVariables
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent, failure_of, in_batches, one_by_one
 from makai.providers.base import Provider, ProviderRequest
@@ -33,6 +34,7 @@ from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.local.weights import local_trouble
 from makai.providers.logins import Logins
 from makai.providers.media import check_input, fitted
+from makai.providers.observed import observed
 from makai.providers.registry import ProviderRegistry, builtin_api
 from makai.providers.scripted import SCENARIO_NAMES, SCENARIO_VARIABLE, ScriptedProvider, scenario_of, scripted_models
 
@@ -50,8 +52,10 @@ class ModelRuntime:
         home: Path | None = None,
         on_status: Callable[[str], None] | None = None,
         config: Config | None = None,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         """Without a `config`, that of the home directory is read."""
+        self._observer = observer
         self.environ = os.environ if environ is None else environ
         self.home = home or home_directory(self.environ)
         self._on_status = on_status
@@ -164,7 +168,12 @@ class ModelRuntime:
             model=model, context=context, options=options, secret=secret, vendor=vendor, proxies=proxies
         )
         provider = self._provider_for(model)
-        return provider.batches(request) if isinstance(provider, HttpProvider) else in_batches(provider.stream(request))
+        batches: AsyncGenerator[Sequence[StreamEvent], None]
+        if isinstance(provider, HttpProvider):
+            batches = provider.batches(request)
+        else:
+            batches = in_batches(provider.stream(request))
+        return batches if self._observer is NO_OBSERVER else observed(batches, self._observer, model.provider)
 
     async def complete(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None

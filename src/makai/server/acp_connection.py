@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from makai.server.acp_logins import AcpLogins
     from makai.server.acp_requests import SessionRequests
     from makai.server.backend import Backend
+    from makai.server.metrics import Metrics
     from makai.server.session_source import SettingsOf
     from makai.sessions.service import Sessions
 
@@ -78,6 +79,7 @@ class AcpServer:
         max_turns: int | None = None,
         unstable: bool = False,
         settings: SettingsOf = default_settings,
+        metrics: Metrics | None = None,
     ) -> None:
         """`logins` are the providers that a client may log in to. `open_page` opens the user's browser and says whether
         it could. `prepare` is called before the first request that may read a secret. `has_local_model` says
@@ -93,10 +95,13 @@ class AcpServer:
         self.max_turns = max_turns
         self.unstable = unstable
         self.settings = settings
+        self._metrics = metrics
 
     async def serve(self, channel: Channel, caller: Caller = LOCAL, *, is_initialized: bool = False) -> None:
         """`is_initialized`: the first message is an `initialize` that was answered before the channel was made."""
-        await AcpConnection(self, channel, caller).run(is_initialized=is_initialized)
+        connection = AcpConnection(self, channel, caller)
+        with nullcontext() if self._metrics is None else self._metrics.connected("acp", connection.outbox):
+            await connection.run(is_initialized=is_initialized)
 
 
 class AcpConnection:
@@ -108,8 +113,8 @@ class AcpConnection:
         self.tasks = BackgroundTasks()
         self._channel = channel
         self._client: connecting.InitializeRequest | None = None
-        self._outbox = Outbox()
-        self._writer = FrameWriter(channel, self._outbox, self._hang_up, name="acp-writer")
+        self.outbox = Outbox()
+        self._writer = FrameWriter(channel, self.outbox, self._hang_up, name="acp-writer")
         self.calls = JsonRpcCalls(self._write, self)
         self.room = self._writer.room
         self._requests: SessionRequests | None = None
@@ -158,7 +163,7 @@ class AcpConnection:
                 await self.room()
 
     def _write(self, line: bytes) -> None:
-        self._outbox.put(line[:-1])  # the channel ends lines itself
+        self.outbox.put(line[:-1])  # the channel ends lines itself
         self._writer.wake()
 
     def _hang_up(self, error: TransportError) -> None:

@@ -16,12 +16,14 @@ from makai.harness.acp.known_agents import OfferedAgent
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.access_routes import AccessRoutes
 from makai.server.acp_routes import AcpRoutes
+from makai.server.activity import ActivityRoutes
 from makai.server.auth_routes import PageLogins
 from makai.server.completion_routes import CompletionRoutes
 from makai.server.folder_routes import FolderRoutes
 from makai.server.http_json import answer, answer_error, answering
 from makai.server.makai_connection import MakaiServer
 from makai.server.mcp_routes import McpRoutes
+from makai.server.metrics_registry import CONTENT_TYPE
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.pull_routes import PullRoutes
@@ -86,7 +88,7 @@ def make_app(
         routes.add_to(app)
         _add_page_data(app, makai.sessions, makai.settings, home)
         minicodex = MinicodexServer(
-            makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
+            makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s, metrics=makai.metrics
         )
         _add_minicodex(app, minicodex)
     if acp is not None:
@@ -109,7 +111,7 @@ def _add_health(app: web.Application, makai: MakaiServer, is_ready: Callable[[],
         return answer({"status": "ready"})
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(text=makai.metrics.render(), content_type="text/plain")
+        return web.Response(body=makai.metrics.render().encode(), headers={"Content-Type": CONTENT_TYPE})
 
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
@@ -122,6 +124,7 @@ def _add_page_data(app: web.Application, sessions: OpenSessions, settings: Setti
     FolderRoutes(sessions).add_to(app)
     CompletionRoutes(sessions).add_to(app)
     SearchRoutes(sessions).add_to(app)
+    ActivityRoutes(sessions).add_to(app)
     SettingsRoutes(settings, home).add_to(app)
     AccessRoutes(sessions).add_to(app)
     McpRoutes(sessions, home).add_to(app)

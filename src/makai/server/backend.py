@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from makai.catalog.models import ModelsRequest, ModelsResponse
     from makai.core.content import SessionPart
     from makai.core.model import Model
+    from makai.core.observation import Observer
     from makai.core.request import Context, StreamOptions
     from makai.core.stream_events import StreamEvent
     from makai.providers.runtime import ModelRuntime
@@ -33,14 +34,16 @@ class Backend(Protocol):
 class LazyBackend:
     """A `ModelRuntime` that is imported and made when it is first asked something."""
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
         self._runtime: ModelRuntime | None = None
 
     def _get(self) -> ModelRuntime:
         if self._runtime is None:
+            from makai.core.observation import NO_OBSERVER
             from makai.providers.runtime import ModelRuntime
 
-            self._runtime = ModelRuntime()
+            self._runtime = ModelRuntime(observer=self._observer or NO_OBSERVER)
         return self._runtime
 
     def for_caller(self, environ: Mapping[str, str]) -> Backend:

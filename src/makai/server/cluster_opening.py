@@ -15,7 +15,9 @@ import msgspec
 from makai.agent.host import Models
 from makai.core.config import ClusterConfig, Config, StoreConfig
 from makai.core.errors import InvalidRequest
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.providers.logins import CONFIG_FILE, read_config
+from makai.sessions.load import health_of
 from makai.sessions.log.opening import is_postgres, join_cluster, open_log
 from makai.sessions.owner import OwnedSessions
 
@@ -35,6 +37,7 @@ async def own_sessions(
     store: str | None = None,
     environ: Mapping[str, str] | None = None,
     on_process: Callable[[str, int], None] | None = None,
+    observer: Observer = NO_OBSERVER,
 ) -> OwnedSessions | ClusterSessions:
     """Raises `HomeInUse` while another process owns the sessions. A `durable` owner resumes the runs of dead owners at
     once, others when a session is first used. `config` is the user's, which is read when it is not given; `store` is
@@ -44,9 +47,11 @@ async def own_sessions(
         config = msgspec.structs.replace(config, store=StoreConfig(url=store))
     found = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
     if is_postgres(found.store):
-        return await _join(home, models, durable, found, environ, on_process)
+        return await _join(home, models, durable, found, environ, on_process, observer)
     log = None if config is None else await open_log(home, config.store)
-    return await OwnedSessions.open(home, models, log=log, recover_all=durable, environ=environ, on_process=on_process)
+    return await OwnedSessions.open(
+        home, models, log=log, recover_all=durable, environ=environ, on_process=on_process, observer=observer
+    )
 
 
 async def _join(
@@ -56,6 +61,7 @@ async def _join(
     config: Config,
     environ: Mapping[str, str] | None,
     on_process: Callable[[str, int], None] | None,
+    observer: Observer,
 ) -> ClusterSessions:
     from makai.server.cluster_links import ClusterSecrets, NodeLinks, NodeSocket
     from makai.server.cluster_relay import RequestRelay
@@ -76,7 +82,9 @@ async def _join(
         lease_s=cluster.lease_seconds,
     )
     try:
-        local = await OwnedSessions.open(home, models, log=log, environ=environ, on_process=on_process)
+        local = await OwnedSessions.open(
+            home, models, log=log, environ=environ, on_process=on_process, observer=observer
+        )
     except BaseException:
         await log.close()
         raise
@@ -87,6 +95,8 @@ async def _join(
         if cluster.listen and secrets is not None:
             link_socket = NodeSocket(local, secrets, *host_and_port(cluster.listen, "`listen` in [cluster]"))
         sessions.start(link_socket, durable=durable)
+        log.on_lease_lost(observer.lease_lost)
+        observer.store_joined(lambda: health_of(log, sessions.taken_over))
         if durable:
             local.start_index()
     except BaseException:

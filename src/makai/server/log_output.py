@@ -12,7 +12,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
+
+LogFormat: TypeAlias = Literal["text", "json"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LOG_FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
+LOG_LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 
 _OWN: Final = "makai"
 _WORDS: Final = re.compile(r"[A-Za-z ,.'-]{0,120}")
@@ -22,10 +27,9 @@ class PlacesFormatter(logging.Formatter):
     """Formats a record without the texts of exceptions and the values in messages of libraries."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if record.name.partition(".")[0] != _OWN:
-            words = _WORDS.match(str(record.msg))
-            said = words[0].strip() if words else ""
-            record = logging.makeLogRecord({**record.__dict__, "msg": f"{record.name}: {said}", "args": None})
+        if not _is_own(record):
+            said = f"{record.name}: {said_by(record)}"
+            record = logging.makeLogRecord({**record.__dict__, "msg": said, "args": None})
         record.exc_text = None  # another handler may have kept the whole text
         return super().format(record)
 
@@ -33,6 +37,14 @@ class PlacesFormatter(logging.Formatter):
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
         return places_of(ei[1]) if ei[1] is not None else ""
+
+
+def said_by(record: logging.LogRecord) -> str:
+    """The message of makai; of a library, the words before its first value."""
+    if _is_own(record):
+        return record.getMessage()
+    words = _WORDS.match(str(record.msg))
+    return words[0].strip() if words else ""
 
 
 def places_of(error: BaseException) -> str:
@@ -52,14 +64,31 @@ def places_of(error: BaseException) -> str:
 
 
 @contextmanager
-def log_without_values() -> Iterator[None]:
-    """Print warnings and errors of this process on stderr in that way, in place of Python's last resort."""
+def log_without_values(log_format: LogFormat = "text", level: LogLevel = "warning") -> Iterator[None]:
+    """Print what this process logs on stderr in that way, in place of Python's last resort. Below warnings, only what
+    makai logs itself is printed."""
     handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(PlacesFormatter())
-    root = logging.getLogger()
+    handler.addFilter(_is_wanted)
+    if log_format == "json":
+        from makai.server.log_json import JsonFormatter
+
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(PlacesFormatter())
+    root, own = logging.getLogger(), logging.getLogger(_OWN)
+    former = own.level
     root.addHandler(handler)
+    own.setLevel(level.upper())
     try:
         yield
     finally:
         root.removeHandler(handler)
+        own.setLevel(former)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or _is_own(record)
+
+
+def _is_own(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == _OWN

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from makai.core.access import LOCAL, Caller
 from makai.core.errors import ChannelClosed, Forbidden, MakaiError, Overloaded, TransportError
-from makai.core.stream_events import TERMINAL, Failed, Start, StreamEvent
+from makai.core.stream_events import TERMINAL, Done, Failed, Start, StreamEvent
 from makai.protocols.makai import commands as cmd
 from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.envelope import Scope
@@ -28,6 +28,8 @@ from makai.transports.channel import Channel, Oversized
 from makai.transports.connection import MAX_PENDING_BYTES, FrameWriter
 
 if TYPE_CHECKING:
+    from makai.core.messages import AssistantMessage
+    from makai.core.observation import Observer, StreamReport
     from makai.core.settings import Settings
     from makai.server.makai_session import ConnectionAgents
     from makai.server.makai_tools import ConnectionTools
@@ -53,10 +55,12 @@ class MakaiServer:
         metrics: Metrics | None = None,
         sessions: OpenSessions | None = None,
         settings: SettingsOf = default_settings,
+        observer: Observer | None = None,
     ) -> None:
         """`settings` are asked for sessions whose creator does not name them all."""
         self.backend = backend
         self.settings = settings
+        self.observer = observer
         self.sessions = sessions
         self.metrics = metrics or Metrics()
         self.draining = False
@@ -87,12 +91,8 @@ class MakaiServer:
             self._quiet.set()
 
     async def _serve(self, connection: _Connection) -> None:
-        self.metrics.connections_open += 1
-        self.metrics.connections_total += 1
-        try:
+        with self.metrics.connected("makai", connection):
             await connection.run()
-        finally:
-            self.metrics.connections_open -= 1
 
 
 class _Connection:
@@ -127,6 +127,10 @@ class _Connection:
             await self._channel.close()
             if self._hanging_up is not None:
                 await self._hanging_up
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._protocol.pending_bytes
 
     def _hang_up(self, error: TransportError | None = None) -> None:
         """Close the channel; the reader sees its end and ends everything."""
@@ -233,17 +237,19 @@ class _Connection:
         metrics = self._server.metrics
         self._server.count_streams(1)
         accepted = False
+        sent = 0
         last: StreamEvent | None = None
+        began = time.time_ns()
         try:
             events = self._server.backend.stream(command.model, command.context, command.options)
             async with aclosing(events):
                 async for event in events:
                     if not accepted:
                         accepted = True
-                        metrics.streams_total += 1
+                        metrics.streams.add()
                         self._protocol.accept(command.stream_id, event.partial if isinstance(event, Start) else None)
                     last = event
-                    metrics.events_total += 1
+                    sent += 1
                     self._protocol.event(command.stream_id, event)
                     self._writer.wake()
                     if self._protocol.pending_bytes > MAX_PENDING_BYTES:
@@ -257,7 +263,11 @@ class _Connection:
             self._end_in_error(command.stream_id, MakaiError("internal error"), accepted=accepted)
         finally:
             self._server.count_streams(-1)
-            metrics.streams_failed += isinstance(last, Failed)
+            metrics.streams_failed.add(by=isinstance(last, Failed))
+            metrics.stream_events.add(by=sent)
+            if self._server.observer is not None and isinstance(last, Done | Failed):
+                code = last.error_code if isinstance(last, Failed) else ""
+                self._server.observer.streamed(_report(last.message, code, began, self._caller.trace_parent))
             self._tasks.pop(command.stream_id, None)
             self._writer.wake()
 
@@ -265,7 +275,7 @@ class _Connection:
         if accepted:
             self._protocol.event(stream_id, failed(error))
         else:
-            self._server.metrics.streams_refused += 1
+            self._server.metrics.streams_refused.add()
             self._protocol.refuse(Scope("stream_id", stream_id), error)
 
     async def _list_models(self, command: cmd.ListModels) -> None:
@@ -277,3 +287,18 @@ class _Connection:
             log.exception("listing models failed unexpectedly")
             self._protocol.refuse(command.scope, MakaiError("internal error"))
         self._writer.wake()
+
+
+def _report(message: AssistantMessage, error_code: str, began_ns: int, trace_parent: str) -> StreamReport:
+    from makai.core.observation import StreamReport  # not for `makai stdio`, which reports nothing
+
+    return StreamReport(
+        provider=message.provider,
+        model=message.model,
+        began_ms=began_ns // 1_000_000,
+        ended_ms=time.time_ns() // 1_000_000,
+        usage=message.usage,
+        stop_reason=message.stop_reason or "",
+        error_code=error_code,
+        trace_parent=trace_parent,
+    )

@@ -14,6 +14,7 @@ from makai.core.access import LOCAL, Caller
 from makai.core.errors import ChannelClosed, MakaiError
 from makai.protocols.minicodex.commands import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, CloseCode, Limits, MinicodexConnection
+from makai.server.metrics import Metrics
 from makai.server.scopes import scoped
 from makai.server.session_names import session_id_of
 from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
@@ -39,7 +40,9 @@ class MinicodexServer:
         *,
         limits: Limits = DEFAULT_LIMITS,
         heartbeat_s: float = HEARTBEAT_S,
+        metrics: Metrics | None = None,
     ) -> None:
+        self.metrics = metrics or Metrics()
         self.views = SessionViews(sessions)
         self.sessions = sessions
         self.make_new = make_new
@@ -54,7 +57,8 @@ class MinicodexServer:
         client = _Client(self, channel, session_id, name, caller)
         self._clients.add(client)
         try:
-            await client.run()
+            with self.metrics.connected("minicodex", client.protocol):
+                await client.run()
         finally:
             self._clients.discard(client)
 
@@ -72,7 +76,7 @@ class _Client:
         self._sessions = scoped(server.sessions, caller)
         self._caller = caller
         self._channel = channel
-        self._protocol = MinicodexConnection(
+        self.protocol = MinicodexConnection(
             session_id=session_id, new_id=lambda: str(uuid4()), client_name=name, limits=server.limits
         )
         self._shared: SharedView | None = None
@@ -107,30 +111,32 @@ class _Client:
 
     def _wake(self) -> None:
         """Called by the view: something happened in the session."""
-        if self._protocol.is_too_slow:
+        if self.protocol.is_too_slow:
             self.end(CloseCode.TOO_SLOW)
         if not (self._is_writer_idle and self._is_told_at_once()):
             self._something_to_write.set()
 
     def _is_told_at_once(self) -> bool:
         """Tell a client that keeps up, without its writer: to wake a task is half of what an event costs per client."""
-        if self._protocol.is_behind or self._is_over.is_set():
+        if self.protocol.is_behind or self._is_over.is_set():
             return False
-        frames = self._protocol.take()
+        frames = self.protocol.take()
         self._written.set()
         try:
             if frames and not self._channel.send_at_once(frames):
-                self._protocol.give_back(frames)
+                self.protocol.give_back(frames)
         except ChannelClosed:
             self.end()
-        return self._protocol.is_current and self._shared is not None and self._shared.gone is None
+        return self.protocol.is_current and self._shared is not None and self._shared.gone is None
 
     async def _read(self) -> None:
         while isinstance(frame := await self._channel.receive(), bytes):
-            for request in self._protocol.receive(frame):
+            resyncs = self.protocol.resyncs
+            for request in self.protocol.receive(frame):
                 await self._carry_out(request)
+            self._server.metrics.resyncs.add(by=self.protocol.resyncs - resyncs)
             self._something_to_write.set()
-            while self._protocol.is_full:
+            while self.protocol.is_full:
                 self._written.clear()
                 await self._written.wait()
         self.end()
@@ -143,17 +149,17 @@ class _Client:
                 case Ask():
                     sessions = await self._sessions()
                     receipt = await sessions.dispatch(RunCommand(request.session_id, request.command))
-                    self._protocol.answered(request, receipt)
+                    self.protocol.answered(request, receipt)
                 case TakeSnapshot():
                     assert self._shared is not None, "the protocol asks for snapshots of open sessions only"
                     await self._shared.until(request.at_least)
-                    self._protocol.show(request)
+                    self.protocol.show(request)
                 case _:
                     assert_never(request)
         except MakaiError as error:
-            self._protocol.refused(request, error)
+            self.protocol.refused(request, error)
         except TimeoutError:
-            self._protocol.refused(request, MakaiError("The session does not answer.", hint="Try again."))
+            self.protocol.refused(request, MakaiError("The session does not answer.", hint="Try again."))
 
     async def _open(self, request: Open) -> None:
         session_id = request.session_id
@@ -167,7 +173,7 @@ class _Client:
         self._shared = await self._server.views.enter(session_id, self._wake)
         if former is not None and former is not self._shared:
             await self._server.views.leave(former, self._wake)
-        self._protocol.opened(request, self._shared.view)
+        self.protocol.opened(request, self._shared.view)
 
     async def _write(self) -> None:
         try:
@@ -188,32 +194,34 @@ class _Client:
 
     async def _write_all(self) -> None:
         while True:
-            if self._protocol.is_behind:
+            if self.protocol.is_behind:
                 await self._replay()
-            frames = self._protocol.take()
+            frames = self.protocol.take()
             self._written.set()
             if frames:
                 await self._channel.send(frames)
-                if self._protocol.is_current:
+                if self.protocol.is_current:
                     return
-            elif not self._protocol.is_behind:  # what was replayed may have led to no frame for this client
+            elif not self.protocol.is_behind:  # what was replayed may have led to no frame for this client
                 return
 
     async def _replay(self) -> None:
         """The next part of what the view no longer remembers, from the log."""
-        session_id, cursor = self._protocol.session_id, self._protocol.cursor
+        session_id, cursor = self.protocol.session_id, self.protocol.cursor
         assert session_id is not None
         assert cursor is not None
         sessions = await self._sessions()
-        if (lookup := self._protocol.lookup()) is not None:
+        if (lookup := self.protocol.lookup()) is not None:
             await look_up_run(sessions, session_id, lookup)
-            self._protocol.begin_replay(lookup)
-        self._protocol.replay(encoding.decoded(await sessions.dispatch(ReadEvents(session_id, cursor, REPLAY_EVENTS))))
+            self.protocol.begin_replay(lookup)
+        records = await sessions.dispatch(ReadEvents(session_id, cursor, REPLAY_EVENTS))
+        self._server.metrics.replayed.add(by=len(records))
+        self.protocol.replay(encoding.decoded(records))
 
     async def _say_goodbye(self, why: MakaiError) -> None:
         if is_gone(why):
-            self._protocol.session_gone()
-            await self._channel.send(self._protocol.take())
+            self.protocol.session_gone()
+            await self._channel.send(self.protocol.take())
             self.end(CloseCode.SESSION_GONE)
         else:
             self.end(CloseCode.GOING_AWAY)
@@ -222,5 +230,5 @@ class _Client:
         interval_s = self._server.heartbeat_s
         while True:
             await asyncio.sleep(interval_s)
-            self._protocol.beat(int(interval_s * 1000))
+            self.protocol.beat(int(interval_s * 1000))
             self._something_to_write.set()

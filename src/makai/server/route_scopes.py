@@ -35,6 +35,8 @@ ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
     ("DELETE", "/api/models/pull"): "admin",
     ("GET", "/api/search"): "observe",
     ("GET", "/api/usage"): "observe",
+    ("GET", "/api/activity"): "observe",
+    ("GET", "/api/nodes"): "observe",
     ("GET", "/api/sessions"): "observe",
     ("POST", "/api/sessions"): "prompt",
     ("GET", "/api/sessions/{id}"): "observe",

@@ -42,6 +42,7 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetSession: "observe",
     req.SearchSessions: "observe",
     req.GetUsage: "observe",
+    req.ListNodes: "observe",
     req.ListPrompts: "prompt",
     req.GetPrompt: "prompt",
     req.ListCommands: "observe",
@@ -149,7 +150,9 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     ),
     # The token is replaced by the caller's, here and below.
     RunTerms: _judged(
-        "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds mcp_wait_s deny token", allow=bool
+        "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds mcp_wait_s deny token "
+        "trace_parent",
+        allow=bool,
     ),
     cmd.Send: _judged("now input_id content client_msg_id delivery history continues", terms=_is_wide),
     cmd.WithdrawInput: _judged("now input_id token"),
@@ -246,7 +249,7 @@ class ScopedSessions:
         if caller.session_id is not None and isinstance(request, req.SearchSessions | req.GetUsage):
             checked = msgspec.structs.replace(request, session_id=caller.session_id)
         if isinstance(checked, req.RunCommand):
-            checked = req.RunCommand(checked.session_id, _stamped(checked.command, caller.label))
+            checked = req.RunCommand(checked.session_id, _stamped(checked.command, caller))
         answer: Any = await self._sessions.dispatch(checked)
         if caller.session_id is not None and isinstance(request, req.ListSessions | req.ListApprovals):
             answer = [one for one in answer if one.session_id == caller.session_id]
@@ -437,11 +440,13 @@ def _same(name: str, one: msgspec.Struct, other: msgspec.Struct) -> bool:
     return bool(getattr(one, field) == getattr(other, field))
 
 
-def _stamped(command: cmd.UserCommand, label: str) -> cmd.UserCommand:
-    """The command with the caller's token in place of anything that the caller wrote there."""
+def _stamped(command: cmd.UserCommand, caller: Caller) -> cmd.UserCommand:
+    """The command with the caller's token and trace in place of anything that the caller wrote there."""
+    label = caller.label
     match command:
         case cmd.Send(terms=terms):
-            return msgspec.structs.replace(command, terms=msgspec.structs.replace(terms, token=label))
+            terms = msgspec.structs.replace(terms, token=label, trace_parent=caller.trace_parent)
+            return msgspec.structs.replace(command, terms=terms)
         case cmd.SetMode() | cmd.ApproveCall() | cmd.DenyCall() | cmd.Abort() | cmd.RestoreFiles():
             return msgspec.structs.replace(command, token=label)
         case cmd.WithdrawInput() | cmd.RetryRun():

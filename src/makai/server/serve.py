@@ -23,8 +23,9 @@ from makai.core.session_events import SandboxLevel
 from makai.server.announcement import announced
 from makai.server.app import make_app
 from makai.server.backend import Backend
-from makai.server.log_output import log_without_values
+from makai.server.log_output import LogFormat, LogLevel, log_without_values
 from makai.server.makai_connection import MakaiServer
+from makai.server.observability import Observability
 from makai.server.session_source import SessionSource
 from makai.transports.channel import ServeCaller
 from makai.transports.connection_table import ListenerLimits
@@ -51,6 +52,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the store of sessions; None is what config.toml says."""
     sandbox: SandboxLevel | None = None
     """Of sessions whose creator names none; None is what config.toml says."""
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "warning"
 
 
 class Addresses(msgspec.Struct, frozen=True):
@@ -68,16 +71,29 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(2_000, 5, 100)
 
 
-async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: Callable[[Addresses], None]) -> None:
+async def serve(
+    options: ServeOptions,
+    backend: Backend,
+    home: Path,
+    on_ready: Callable[[Addresses], None],
+    observability: Observability | None = None,
+) -> None:
+    """`observability` is the one that `backend` reports to."""
     tls = _tls(options)
     _refuse_open_doors(options, tls)
     token = load_or_create_token(home)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox, store=options.store)
-    makai = MakaiServer(backend, sessions=source.get, settings=source.settings)
+    observed = observability or Observability(options.log_format)
+    source = SessionSource(
+        backend, home, durable=True, sandbox=options.sandbox, store=options.store, observer=observed.observer
+    )
+    makai = MakaiServer(
+        backend, metrics=observed.metrics, sessions=source.get, settings=source.settings, observer=observed.observer
+    )
     async with AsyncExitStack() as stack:
-        stack.enter_context(log_without_values())
+        stack.enter_context(log_without_values(options.log_format, options.log_level))
+        stack.push_async_callback(observed.close)
         stack.push_async_callback(backend.close)
         stack.push_async_callback(source.close)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,7 +103,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         port = listener.getsockname()[1]
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
-        acp = _acp_server(options, source, backend)
+        acp = _acp_server(options, source, makai)
         app = make_app(
             makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents, home=home, is_ready=source.is_ready
         )
@@ -109,12 +125,12 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         await makai.drain(options.drain_s)
 
 
-def _acp_server(options: ServeOptions, source: SessionSource, backend: Backend) -> ServeCaller | None:
+def _acp_server(options: ServeOptions, source: SessionSource, makai: MakaiServer) -> ServeCaller | None:
     if not options.acp:
         return None
     from makai.server.acp_connection import AcpServer
 
-    return AcpServer(source.get, backend, settings=source.settings).serve
+    return AcpServer(source.get, makai.backend, settings=source.settings, metrics=makai.metrics).serve
 
 
 async def _serve_grpc(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from makai.core.config import Config
+    from makai.core.observation import Observer
     from makai.core.session_events import SandboxLevel
     from makai.core.settings import Settings
     from makai.harness.acp.known_agents import OfferedAgent
@@ -62,10 +63,13 @@ class SessionSource:
         environ: Mapping[str, str] | None = None,
         sandbox: SandboxLevel | None = None,
         store: str | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """A `durable` owner resumes the runs of dead owners at once, others when a session is first used. `environ`
         replaces the environment of this process, for settings and for runs that another process carries out. `sandbox`
-        and `store`, the address of the sessions, are flags of the command that serves."""
+        and `store`, the address of the sessions, are flags of the command that serves. `observer` learns of the
+        sessions while this process owns them."""
+        self._observer = observer
         self._backend = backend
         self._home = home
         self._environ = os.environ if environ is None else environ
@@ -122,13 +126,17 @@ class SessionSource:
                 await self._sessions.close()
 
     async def _open(self) -> Sessions:
+        from makai.core.observation import NO_OBSERVER
         from makai.server.cluster_opening import own_sessions
         from makai.server.session_router import SessionRouter
 
         home = self._folder()
 
         async def own() -> Sessions:
-            self._owned = await own_sessions(home, self._backend, durable=self._durable, store=self._store)
+            observer = self._observer or NO_OBSERVER
+            self._owned = await own_sessions(
+                home, self._backend, durable=self._durable, store=self._store, observer=observer
+            )
             return self._owned
 
         return await SessionRouter.open(home, own, environ=self._environ)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, assert_never
 
@@ -21,12 +22,14 @@ from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
-from makai.core.lent_variables import NO_CALLER, CallerVariables
+from makai.core.log_context import log_as
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.core.secret import Secret
 from makai.harness import base
 from makai.sessions import commands as cmd
-from makai.sessions.engine import MAX_WAITING, Batch, decide
+from makai.sessions.engine import Batch, decide
 from makai.sessions.inbox import Effects, Inbox, Order
+from makai.sessions.input_variables import InputVariables
 from makai.sessions.loading import STATE_FORMAT
 from makai.sessions.log.base import Checkpoint, Claim, EventLog, Pending
 from makai.sessions.open_texts import OpenTexts
@@ -41,8 +44,6 @@ ABORT_S: Final = 10.0
 """How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
 WINDOW_S: Final = 0.005
 """How long facts that no caller waits for are gathered, counted from the end of the previous commit."""
-MAX_ENVIRONS: Final = 2 * MAX_WAITING
-"""Inputs whose callers' variables are kept."""
 CHECKPOINT_EVERY: Final = 1_000
 MAX_SLEEP_S: Final = 30.0
 """How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""
@@ -64,6 +65,7 @@ class LiveSession:
         execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]],
         claim: Claim,
         checkpointed: int = 0,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         """`harness_of` finds the agent by its id, which can change; `execute` has a client execute a tool;
         `checkpointed` is the last event that a stored checkpoint covers."""
@@ -97,18 +99,21 @@ class LiveSession:
         self._supervisor: asyncio.Task[None] | None = None
         """Carries out the newest run."""
         self._checkpointed = checkpointed
+        self._observer = observer
         self._given_call_ids: set[str] = set()
         """In the active run."""
-        self._environs: dict[str, CallerVariables] = {}
-        """Variables of callers by the input that they came with; of a compaction by ""."""
+        self._environs = InputVariables()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the session were forgotten and read from the log again. A run that ended and
         is not yet in the log, because the disk is full, has still to be settled."""
-        is_quiet = not self._inbox and self._committer is None
-        is_quiet = is_quiet and self.state.restoring is None
+        is_quiet = not self._inbox and self._committer is None and self.state.restoring is None
         return is_quiet and self.port is None and self.state.active_run is None
+
+    @property
+    def pending_facts(self) -> int:
+        return self._inbox.facts
 
     @property
     def is_closing(self) -> bool:
@@ -138,7 +143,7 @@ class LiveSession:
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         input_id = command.input_id if isinstance(command, cmd.Send | cmd.RetryRun) else ""
         if environ:
-            self._keep_environ(input_id, environ)
+            self._environs.keep(input_id, environ)
         self._put(Order(command, waiter))
         try:
             effects = await waiter
@@ -149,11 +154,6 @@ class LiveSession:
         if isinstance(command, cmd.WithdrawInput):
             self._environs.pop(command.input_id, None)
         return effects
-
-    def _keep_environ(self, input_id: str, environ: Mapping[str, Secret]) -> None:
-        if len(self._environs) >= MAX_ENVIRONS:
-            del self._environs[next(iter(self._environs))]  # of an input that an earlier run read while it was active
-        self._environs[input_id] = CallerVariables(environ)
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None:
         """Take a fact of a run; it is durable soon. Waits only when too many are on their way. A process that lets go
@@ -256,6 +256,7 @@ class LiveSession:
             self._window = None
 
     async def _commit_all(self) -> None:
+        log_as(self.session_id)
         orders: list[Order] = []
         try:
             loop = asyncio.get_running_loop()
@@ -288,13 +289,16 @@ class LiveSession:
                 self._refuse(order, error)
         if batch.events:
             pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in batch.events]
+            began = time.perf_counter()
             try:
                 await self.log.append(self.session_id, pending, self.state.last_event_id, self.claim.generation)
             except MakaiError as error:
+                self._observer.commit_failed(self.session_id, error.code)
                 await self._not_stored([order for order, _ in decided], error)
                 return
             self.state = batch.state
             self._open_texts.take(batch.events)
+            self._observer.committed(self.session_id, batch.events, time.perf_counter() - began)
             for tell in tuple(self.on_change):
                 tell()
         for order, effects in decided:
@@ -395,23 +399,11 @@ class LiveSession:
             self._alarm.cancel()
             self._alarm = None
 
-    def _environ_of(self, start: base.RunStart) -> CallerVariables:
-        """A resumed run has none: its caller was connected to the process before."""
-        match start:
-            case base.StartRun(input_id=input_id):
-                return self._environs.pop(input_id, NO_CALLER)
-            case base.StartCompaction():
-                return self._environs.pop("", NO_CALLER)
-            case base.ResumeRun():
-                return NO_CALLER
-            case _:
-                assert_never(start)
-
     def _carry_out(self, effect: cmd.AnyEffect) -> None:
         port = self._port_of(effect.run_id)
         match effect:
             case base.StartRun() | base.ResumeRun() | base.StartCompaction():
-                self.port = SessionRunPort(self, effect.run_id, self._environ_of(effect))
+                self.port = SessionRunPort(self, effect.run_id, self._environs.take(effect))
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
                 self._supervisor = self._tasks.start(work, f"makai-run-{effect.run_id}")
@@ -433,6 +425,7 @@ class LiveSession:
 
     async def _supervise(self, port: SessionRunPort, start: base.RunStart) -> None:
         """Carry out a run and settle it, however it ends. When this process ends, it stays as it is in the log."""
+        log_as(self.session_id, port.run_id)
         outcome: list[base.Settlement] = []
         work = self._tasks.start(self._run(port, start, outcome), f"makai-work-{port.run_id}")
         await port.until_stopped(work)
@@ -444,7 +437,7 @@ class LiveSession:
         if not work.done():
             log.error("run %s ignores its cancellation and was left behind", port.run_id)
         try:
-            await self._settle(port, outcome[0] if outcome else _unfinished(port))
+            await self._settle(port, outcome[0] if outcome else port.unfinished())
         finally:
             if self.port is port:
                 self.port = None
@@ -489,12 +482,3 @@ class LiveSession:
                 if settlement is _BROKEN:
                     return
                 settlement = _BROKEN
-
-
-def _unfinished(port: SessionRunPort) -> base.Settlement:
-    """The end of a run that did not say how it ended."""
-    if port.is_aborted or port.failure is not None:
-        return ev.RunFinished(stop_reason="aborted")
-    return ev.RunFailed(
-        code="internal_error", message="The agent ended without an outcome.", hint="Please report this."
-    )

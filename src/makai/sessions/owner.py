@@ -25,8 +25,8 @@ from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
 from makai.catalog.model_ref import ref_of
 from makai.core.access import LOCAL
-from makai.core.errors import InvalidRequest, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
-from makai.core.server_prompts import ServerPrompt
+from makai.core.errors import MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
+from makai.core.observation import NO_OBSERVER, Observer
 from makai.harness.base import Execute, ExecuteServed, SessionHarness, ToolAnswer, ToolRequest, ToolServerOffer
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
 from makai.harness.native.harness import NativeHarness
@@ -52,11 +52,13 @@ from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of, last_event
 from makai.sessions.index.indexer import INDEX_NAME, Indexer
 from makai.sessions.live import LiveSession
+from makai.sessions.load import load_of, nodes_of
 from makai.sessions.loading import read_state
 from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
 from makai.sessions.placement import NEEDS_FOLDER, check_folder, with_real_folders
 from makai.sessions.project_aliases import expanded_alias
+from makai.sessions.prompts import SessionPrompts
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.state import SessionState
 from makai.sessions.stopping import stop_runs
@@ -108,6 +110,7 @@ class OwnedSessions:
         environ: Mapping[str, str] | None = None,
         on_process: Callable[[str, int], None] | None = None,
         index: Path | None = None,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         """`harnesses` are those beside the native one. `environ` is what external agents may see of, by default that of
         this process; `on_process` learns the ids of their processes, by session. `index` is the file of the search
@@ -127,6 +130,7 @@ class OwnedSessions:
         self._environ = environ
         self._undo = FileUndo(home, log, self._tasks, clock, self._session)
         self._command_files = CommandFiles(home, log, self._session)
+        self._prompts = SessionPrompts(self._workbenches, self._session)
         self._on_process = on_process
         self._indexer = Indexer(log, index, self._tasks, clock)
         self._live: dict[str, LiveSession] = {}
@@ -134,6 +138,8 @@ class OwnedSessions:
         self._tool_executors: dict[str, ToolExecutors] = {}
         self._withheld: set[str] = set()
         """Sessions that are being deleted or forked, and cannot be used meanwhile."""
+        self._observer = observer
+        observer.sessions_opened(lambda: load_of(self._live.values()))
 
     @classmethod
     async def open(
@@ -146,11 +152,12 @@ class OwnedSessions:
         harnesses: Sequence[SessionHarness] = (),
         environ: Mapping[str, str] | None = None,
         on_process: Callable[[str, int], None] | None = None,
+        observer: Observer = NO_OBSERVER,
     ) -> OwnedSessions:
         """Own the sessions of a folder, or raise `HomeInUse`. `recover_all` is for owners that stay."""
         index = home / INDEX_NAME if log is None else None
         log = log or await open_log(home)
-        sessions = cls(home, log, models, harnesses=harnesses, environ=environ, on_process=on_process, index=index)
+        sessions = cls(home, log, models, unix_ms, harnesses, environ, on_process, index, observer)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
             sessions.start_index()
@@ -342,31 +349,14 @@ class OwnedSessions:
     _handles(req.GetSessionDiff)(lambda self, request: self._undo.diff(request))
     _handles(req.ListCommands)(lambda self, request: self._command_files.summaries(request))
     _handles(req.ExpandCommand)(lambda self, request: self._command_files.expand(request))
+    _handles(req.ListPrompts)(lambda self, request: self._prompts.list(request))
+    _handles(req.GetPrompt)(lambda self, request: self._prompts.get(request))
+    _handles(req.ListNodes)(lambda self, request: nodes_of(self._log))
     _handles(req.CheckLog)(lambda self, request: self._log.check())
     _handles(req.CreateToken)(lambda self, wanted: store_token(self._log, wanted, self._clock()))
     _handles(req.ListTokens)(lambda self, request: self._log.tokens())
     _handles(req.RevokeToken)(lambda self, request: self._log.revoke_token(request.token_id, self._clock()))
     _handles(req.NoteTokenUse)(lambda self, request: self._log.note_token_use(request.token_ids, self._clock()))
-
-    @_handles(req.ListPrompts)
-    async def _list_prompts(self, request: req.ListPrompts) -> list[ServerPrompt]:
-        session = await self._session(request.session_id)
-        state = session.state
-        if state.harness != NativeHarness.id or not session.claim.is_here:
-            return []
-        async with self._workbenches.use(request.session_id, state) as bench:
-            return [] if bench is None else await bench.prompts(request.awaited)
-
-    @_handles(req.GetPrompt)
-    async def _get_prompt(self, request: req.GetPrompt) -> str:
-        session = await self._session(request.session_id)
-        check_folder(session)
-        state = session.state
-        if state.harness == NativeHarness.id:
-            async with self._workbenches.use(request.session_id, state) as bench:
-                if bench is not None:
-                    return await bench.prompt(request.server, request.name, request.arguments)
-        raise InvalidRequest("This session has no MCP servers.")
 
     @_handles(req.ReleaseAgent)
     async def _release_agent(self, request: req.ReleaseAgent) -> None:
@@ -433,6 +423,7 @@ class OwnedSessions:
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", f"There is no session {session_id!r}.")
         state, checkpointed = await read_state(self._log, session_id, summary)
+        self._observer.session_loaded(session_id, state.last_event_id - checkpointed)
         session = self._new_live(session_id, state, claim, checkpointed)
         known = self._live.get(session_id)
         if known is not None and known.state.last_event_id and not known.stale:
@@ -448,7 +439,9 @@ class OwnedSessions:
 
     def _new_live(self, session_id: str, state: SessionState, claim: base.Claim, checkpointed: int = 0) -> LiveSession:
         execute, find = self._execute, self._harnesses.get
-        return LiveSession(session_id, state, self._log, find, self._tasks, self._clock, execute, claim, checkpointed)
+        return LiveSession(
+            session_id, state, self._log, find, self._tasks, self._clock, execute, claim, checkpointed, self._observer
+        )
 
     def _make_room(self) -> None:
         if len(self._live) >= MAX_LIVE:

@@ -22,6 +22,7 @@ from makai.core.settings import SettingsLayer
 from makai.sessions import commands as cmd
 from makai.sessions.index import base as index
 from makai.sessions.log import base
+from makai.sessions.log.nodes import Node
 from makai.sessions.state import SessionState
 
 AnswerT = TypeVar("AnswerT")
@@ -245,6 +246,10 @@ class GetUsage(Query[index.UsageAnswer], frozen=True, kw_only=True):
     session_id: str | None = None
     """Only this session."""
     wait_s: float = 0.0
+
+
+class ListNodes(Query[list[Node]], frozen=True):
+    """The live nodes of the cluster; the one process that owns the sessions, where there is no cluster."""
 
 
 class ListPrompts(Query[list[ServerPrompt]], frozen=True):

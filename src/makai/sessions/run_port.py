@@ -18,7 +18,7 @@ from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import Aborted, MakaiError
 from makai.core.lent_variables import NO_CALLER
 from makai.core.sanitize import sanitize
-from makai.harness.base import PlacedMessage, Question, ToolAnswer, ToolRequest
+from makai.harness.base import PlacedMessage, Question, Settlement, ToolAnswer, ToolRequest
 from makai.sessions.commands import AnyEffect, ResolveApproval, RunTool, Steer
 from makai.sessions.conversation import conversation
 from makai.sessions.log.base import EventLog, Pending, replay
@@ -68,6 +68,13 @@ class SessionRunPort:
         self._questions: dict[str, asyncio.Future[ev.ApprovalDecided]] = {}
         self._earlier: dict[str, ev.ApprovalDecided] = {}
         """Decisions from before the run was resumed."""
+
+    def unfinished(self) -> Settlement:
+        """The end of a run that did not say how it ended."""
+        if self.is_aborted or self.failure is not None:
+            return ev.RunFinished(stop_reason="aborted")
+        message = "The agent ended without an outcome."
+        return ev.RunFailed(code="internal_error", message=message, hint="Please report this.")
 
     def abort(self) -> None:
         self.is_aborted = True

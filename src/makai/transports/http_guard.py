@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from makai.core.access import Caller
+from makai.core.access import Caller, trace_parent_of
 from makai.core.errors import TransportError
 from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, GuardRefusal
 
@@ -55,7 +56,8 @@ def guard_middleware(guard: Guard) -> Middleware:
             response.force_close()  # its body is not read, so the connection cannot be used again
             return response
         if caller is not None:
-            request[_CALLER] = caller
+            traced = trace_parent_of(request.headers.get("traceparent", ""))
+            request[_CALLER] = msgspec.structs.replace(caller, trace_parent=traced) if traced else caller
         task = asyncio.current_task()
         assert task is not None
         open_requests += 1

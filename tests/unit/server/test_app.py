@@ -65,7 +65,7 @@ async def test_no_route_opens_without_the_token(site: Site, method: str, path: s
     assert status == 401
     assert set(body) == {"error"}
     assert TOKEN.reveal() not in str(body)
-    assert site.server.metrics.connections_total == 0
+    assert site.server.metrics.connections.value("makai") == 0
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)

@@ -82,6 +82,8 @@ class MinicodexConnection:
         self._deciding = 0
         self._known = 0
         self._replay: Projector | None = None
+        self.resyncs = 0
+        """How often the client was too far behind to continue from its cursor."""
         self._caught_up = False
         self._draining = False
 
@@ -294,6 +296,10 @@ class MinicodexConnection:
         return self._caught_up and self.behind > self._limits.max_behind
 
     @property
+    def pending_bytes(self) -> int:
+        return sum(map(len, self._outbox))
+
+    @property
     def is_full(self) -> bool:
         """Read no more commands until something was written."""
         return len(self._outbox) >= self._limits.unread_replies
@@ -347,5 +353,6 @@ class MinicodexConnection:
 
     def _refuse_cursor(self, req_id: str | None, message: str) -> None:
         """ "If the gap exceeds server window, server instructs client to fetch full snapshot via get_snapshot"."""
+        self.resyncs += 1
         advice = f"{message} Ask for get_snapshot."
         self._refuse(refusal(req_id, "RESYNC_REQUIRED", advice, command="get_snapshot"))

@@ -25,6 +25,7 @@ from makai.sessions import commands as cmd
 from makai.sessions import requests as req
 from makai.sessions.index import base as index
 from makai.sessions.log import base
+from makai.sessions.log.nodes import Node
 from makai.wire.ndjson import NDJSONDecoder
 
 PROBLEM = wire.AttachProblem(
@@ -85,6 +86,7 @@ REQUESTS: list[req.Request[Any]] = [
     req.CheckLog(),
     req.CreateToken(token_id="t", name="ci", scope="prompt", digest="d", expires_ms=5, session_id="s"),
     req.ListTokens(),
+    req.ListNodes(),
     req.RevokeToken("t"),
     req.NoteTokenUse(("t",)),
 ]
@@ -137,6 +139,7 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.ListGrants(), [GRANT]),
     (req.CheckLog(), base.LogReport(sessions=1, events=2, problems=(base.LogProblem("s", 2, "damaged or missing"),))),
     (req.ListTokens(), [TOKEN]),
+    (req.ListNodes(), [Node(node_id="n", name="one", address="127.0.0.1:1", labels=("one",), started_ms=3)]),
     (req.RevokeToken("t"), True),
     (req.NoteTokenUse(("t",)), None),
 ]

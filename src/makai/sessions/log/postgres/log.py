@@ -112,6 +112,11 @@ class PostgresLog:
         """Whether nothing can be appended: this node has not reached the database for as long as its lease."""
         return not self._membership.is_valid()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the newest renewal of the lease reached the database."""
+        return self._membership.is_connected
+
     def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
         return self._membership.on_lost(call)
 

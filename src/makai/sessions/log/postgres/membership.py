@@ -93,6 +93,11 @@ class Membership:
     def lease(self) -> Lease:
         return self._lease
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the newest renewal of the lease reached the database."""
+        return self._connection is not None
+
     def is_valid(self) -> bool:
         """Whether no other node can own the sessions of this one."""
         return not self._is_lost and _now() < self._valid_until
