@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.core.secret import MASK
 from makai.core.session_terms import SandboxLevel
 from makai.core.settings import SettingsLayer, check_layer
 
@@ -84,7 +85,27 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where sessions are stored."""
 
     url: str = "sqlite"
-    """`sqlite` is a file in MAKAI_HOME, the only store of this version."""
+    """`sqlite` is a file in MAKAI_HOME; `postgres://…` is a database that several machines can share."""
+
+    def __repr__(self) -> str:
+        return f"StoreConfig(url={self.url if self.url == 'sqlite' else MASK})"  # it may have a password
+
+
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """This machine as a node, when several share a store in PostgreSQL."""
+
+    name: str = ""
+    """Empty: the name of the host."""
+    listen: str = ""
+    """`host:port` on which other nodes connect."""
+    advertise: str = ""
+    """`host:port` that other nodes connect to; empty: that of `listen`."""
+    labels: tuple[str, ...] = ()
+    """Which folders this machine has; nodes with a label in common have the same ones. Empty: the name."""
+    key_file: str = ""
+    """The file with the cluster's key; empty: the variable MAKAI_CLUSTER_KEY holds it."""
+    lease_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 6
+    """How long other nodes wait for this one before they take its sessions over."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -109,6 +130,7 @@ class Config(SettingsLayer, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     agents: dict[str, AgentConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
     store: StoreConfig = StoreConfig()
+    cluster: ClusterConfig = ClusterConfig()
     retries: RetriesConfig = RetriesConfig()
     notify: NotifyKind = "bell"
     """How the terminal calls you back when it needs an answer or a long run ends, while you look elsewhere."""
