@@ -4,6 +4,7 @@
 #   docker run -d --name makai-server -p 127.0.0.1:8717:8717 -v makai:/data -v "$PWD":/work makai
 #   docker exec makai-server makai web        # prints the address of the page, with its token
 #
+# --build-arg POSTGRES=yes adds what a store in PostgreSQL needs (deploy/compose.yaml).
 # --build-arg LOCAL=yes adds the runtime of the local model (106 MB); its weights are downloaded into /data.
 # tools/image_size.py adds up what the layers hold.
 
@@ -16,12 +17,19 @@ RUN npm run build --silent
 
 FROM python:3.13-slim AS install
 ARG LOCAL=no
+ARG POSTGRES=no
 WORKDIR /build
 # pip stays that of the base image, which the environment sees.
 RUN python -m venv --system-site-packages --without-pip /opt/makai
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 COPY constraints-run.txt ./
 RUN /opt/makai/bin/python -m pip install -q --no-compile --require-hashes --only-binary :all: -r constraints-run.txt
+# The driver is pinned among the tools; what else it needs is in constraints-run.txt.
+COPY constraints.txt ./
+RUN if [ "$POSTGRES" = yes ]; then \
+        awk '/^[a-z]/ { wanted = /^psycopg(-binary)?==/ } wanted' constraints.txt > postgres.txt \
+        && /opt/makai/bin/python -m pip install -q --no-compile --no-deps --require-hashes --only-binary :all: -r postgres.txt; \
+    fi
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY packaging/makai.1 packaging/
 COPY src src

@@ -162,7 +162,7 @@ async def test_a_session_that_is_not_open_has_its_actions_by_mouse_and_by_keyboa
             await choose(window, "Open in a new tab")
         await expect((await opened.value).get_by_test_id("session-title")).to_have_text("Session 2")
         await row(window, "s2").click(button="right")
-        await choose(window, "Fork")
+        await choose(window, "Branch")
         await window.page.wait_for_url(lambda url: "/s/" in url and not url.endswith(("s0", "s2")))
 
 
@@ -195,6 +195,14 @@ async def test_many_sessions_are_archived_and_deleted_at_once(browser: Browser, 
         await expect(window.page.get_by_text("2 sessions were deleted.")).to_be_visible()
         left = (await site.ask("/api/sessions"))["sessions"]
         assert [one["title"] for one in left] == await titles(window) == [order[0], *order[3:]]
+        # When the last one is archived, the list says so, and leads to them.
+        await window.test_id("session-row").first.focus()
+        for key in "xjxjxjxjxjx":
+            await window.page.keyboard.press(key)
+        await window.test_id("archive-selected").click()
+        await expect(window.test_id("empty-list")).to_contain_text("All sessions are archived.")
+        await window.page.get_by_role("button", name="Show archived sessions").click()
+        await expect(window.test_id("session-row")).to_have_count(6)
 
 
 async def test_a_hit_opens_the_conversation_at_its_place_and_back_leads_back(browser: Browser, tmp_path: Path) -> None:

@@ -68,8 +68,10 @@ async def test_a_missing_session_says_so(site: Site) -> None:
         window = Window(await context.new_page())
         await window.page.goto(site.address("there-is-no-such-session"))
         await expect(window.page.get_by_text("This session does not exist, or it was deleted.")).to_be_visible()
+        await expect(window.test_id("session-missing")).to_have_text("Session not found")
+        await expect(window.test_id("model-picker")).to_have_count(0)
         await clean(window, "a session that is gone")
-        await window.page.get_by_role("main").get_by_role("button", name="New chat").click()
+        await window.page.get_by_role("main").get_by_role("link", name="New chat").click()
         await expect(window.test_id("home")).to_be_visible()
 
 

@@ -36,6 +36,9 @@ def _fenced(*diagrams: str) -> str:
 
 TEXTS = {
     "wide-table": f"Here it is:\n{HEAD}\n{ROW}\n{ROW}\n\nEnd.",
+    "tall-table": "| name | words |\n|---|---|\n"
+    + "\n".join(f"| row {number} | {'word ' * (number % 9)}|" for number in range(400))
+    + "\n| last | `a \\| b` | beyond the header |",
     "long-table": "| a | b |\n|---|---|\n" + "\n".join(f"| {number} | x |" for number in range(4_000)),
     "formulas": r"It costs $5 or $6, but $E = mc^2$ and \(\boxed{a}\)."
     "\n\n$$\n\\int_0^1 x\\,dx\n+ \\fcolorbox{red}{yellow}{b}\n$$\n\nBroken: $\\frac{1$. "
@@ -82,6 +85,23 @@ async def test_a_long_table_shows_its_rows_as_far_as_the_page_can_spare_and_the_
         await window.page.get_by_role("button", name="Show more (1,000 of 4,000 rows)").click()
         await expect(window.page.locator("tbody tr")).to_have_count(4_000)
         await expect(window.test_id("table").locator("figcaption")).to_contain_text("4,000 rows")
+
+
+async def test_the_columns_of_a_tall_table_are_in_line_from_its_header_to_its_last_row(site: Site) -> None:
+    async with site.window("tall-table", size=PHONE) as window:
+        box = window.test_id("table").get_by_role("group")
+        await expect(box.locator("tbody tr")).to_have_count(401)
+        last = box.get_by_role("row", name="last a | b beyond the header")
+        await last.scroll_into_view_if_needed()
+        left = "(row) => [...row.children].map((cell) => cell.getBoundingClientRect().left)"
+        header = await box.locator("thead tr").evaluate(left)
+        cells = await last.evaluate(left)
+        assert cells[:2] == header
+        assert cells[2] > cells[1]
+        assert await window.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        # Far rows (17 and 170 to 179) are known to a screen reader and to the browser's search, though not laid out.
+        assert await box.get_by_role("row", name="row 17 ").count() == 11
+        assert await window.axe() == []
 
 
 async def test_formulas_are_set_prices_stay_text_and_a_broken_formula_shows_its_source(site: Site) -> None:

@@ -62,6 +62,21 @@ async def test_a_running_command_is_followed_large_until_its_exit_code(
         await expect(pane.get_by_test_id("command-state")).to_have_text("Exit code 3")
 
 
+async def test_a_page_that_is_opened_while_a_command_runs_shows_what_was_printed_so_far(site: Site) -> None:
+    gate = site.folder / "gate-late"
+    gate.unlink(missing_ok=True)
+    site.script(shell(f"echo begun; {WAITS.format(gate=gate.name)}; echo end") + "---\nsay: Done.")
+    session = await site.session("never_ask")
+    async with site.window(session) as first:
+        await first.say("Run it")
+        await expect(first.tool("shell").get_by_test_id("terminal")).to_have_text("begun")
+        async with site.window(session) as late:
+            await expect(late.tool("shell").get_by_test_id("terminal")).to_have_text("begun")
+            gate.touch()
+            await expect(late.tool("shell").get_by_test_id("terminal")).to_have_text("begunend")
+            await expect(late.answers).to_contain_text("Done.")
+
+
 async def test_stop_in_the_large_view_ends_the_command_and_what_it_printed_stays(site: Site) -> None:
     site.script(shell(f"echo begun; {WAITS.format(gate='never-there')}") + "---\nsay: Done.")
     async with site.window(await site.session("never_ask")) as window:

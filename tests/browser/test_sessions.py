@@ -57,14 +57,14 @@ async def test_a_renamed_session_is_found_by_its_name_in_every_window(site: Site
         await expect(window.answers).to_contain_text("An answer worth keeping.")
 
 
-async def test_a_fork_goes_its_own_way(site: Site) -> None:
+async def test_a_branch_goes_its_own_way(site: Site) -> None:
     original = await talked(site, "The original")
     async with site.window(original) as window:
-        await menu(window, "Fork")
+        await menu(window, "Branch")
         await window.page.wait_for_url(lambda url: original not in url)
         await window.connected()
         await expect(window.answers).to_contain_text("An answer worth keeping.")
-        await window.say("Only in the fork")
+        await window.say("Only in the branch")
         await expect(window.answers).to_have_count(2)
         await window.idle()
         await window.page.goto(site.address(original))

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { GrowingMarkdown, renderMarkdown } from "../src/lib/markdown/blocks";
-import { csvOf, tableOf } from "../src/lib/markdown/table";
+import { columnLengths, csvOf, tableOf } from "../src/lib/markdown/table";
 import { cpuMs } from "./cpu";
 import { elementOf, markupOf } from "./shown";
 
@@ -44,6 +44,10 @@ describe("a table", () => {
     for (let at = 100; at < text.length + 100; at += 100) blocks = growing.update(text.slice(0, at));
     expect(cpuMs() - start).toBeLessThan(3_000);
     expect(blocks).toEqual(renderMarkdown(text));
+  });
+
+  test("has columns as long as what is shown of their longest cell", () => {
+    expect(columnLengths([["a", "漢字", ""], ["**bold** [link](https://example.org)", "x", "", "beyond"]])).toEqual([9, 4, 0, 6]);
   });
 
   test("becomes text for a spreadsheet in which nothing is run", () => {

@@ -266,6 +266,9 @@ export interface ApprovalDecision extends EventBase {
 export interface ToolStarted extends EventBase { type: "tool_started"; call_id: string; }
 
 /** makai.1 */
+export interface ToolProgress extends EventBase { type: "tool_progress"; call_id: string; text: string; }
+
+/** makai.1 */
 export interface Plan extends EventBase { type: "plan"; entries: PlanEntry[]; }
 
 export interface PlanEntry {
@@ -428,9 +431,6 @@ export interface TurnEnded extends EventBase {
 }
 
 /** makai.1 */
-export interface ToolProgress extends EventBase { type: "tool_progress"; call_id: string; text: string; }
-
-/** makai.1 */
 export interface UsageEvent extends EventBase {
   type: "usage";
   total: Usage;
@@ -455,7 +455,7 @@ export type DocumentItem =
   | UserTextItem | AssistantTextItem | ToolCallItem | FunctionCallOutputItem | ReasoningItem;
 
 export type MakaiItem =
-  | ApprovalPending | ApprovalDecision | ToolStarted | Plan | Notice | Compacted | ErrorFrame;
+  | ApprovalPending | ApprovalDecision | ToolStarted | ToolProgress | Plan | Notice | Compacted | ErrorFrame;
 
 export type TranscriptItem =
   | MakaiItem | DocumentItem;

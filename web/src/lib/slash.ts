@@ -19,7 +19,7 @@ export const PAGE_COMMANDS: readonly PageCommand[] = [
   { name: "steer", argument: "TEXT", description: "send the agent a message while it works", home: false },
   { name: "compact", argument: "", description: "replace the conversation so far by a summary", home: false },
   { name: "new", argument: "", description: "begin a new session", home: false },
-  { name: "fork", argument: "", description: "continue in a copy of this session", home: false },
+  { name: "fork", argument: "", description: "branch: continue in a copy of this session", home: false },
   { name: "undo", argument: "", description: "restore files to before your last message", home: false },
   { name: "redo", argument: "", description: "bring back what was undone", home: false },
   { name: "title", argument: "[TEXT]", description: "change the title of the session", home: false },

@@ -130,15 +130,24 @@ class SessionListState {
   private async pollArchive(): Promise<void> {
     clearTimeout(this.polling);
     if (this.filter !== "archived") return;
-    if (document.visibilityState === "visible")
-      try {
-        await this.archived.refresh();
-      } catch (error) {
-        // That the server is away is said elsewhere.
-        if (!(error instanceof ApiError) || error.status !== 0) app.report(error);
-      }
+    if (document.visibilityState === "visible") await this.lookForArchived();
     clearTimeout(this.polling);
     this.polling = setTimeout(() => void this.pollArchive(), ARCHIVE_POLL_MS);
+  }
+
+  /** Whether there are archived sessions, as far as it was asked for. */
+  get hasArchived(): boolean {
+    return this.archived.rows.length > 0;
+  }
+
+  /** Loads the newest archived sessions. An empty list asks, to say that all sessions are archived. */
+  async lookForArchived(): Promise<void> {
+    try {
+      await this.archived.refresh();
+    } catch (error) {
+      // That the server is away is said elsewhere.
+      if (!(error instanceof ApiError) || error.status !== 0) app.report(error);
+    }
   }
 
   /** Brings the sessions that wait for a decision and lie beyond what the list has loaded. */

@@ -379,9 +379,17 @@ class SessionClosedFrame(EventBase, frozen=True, kw_only=True, tag="session_clos
 
 DocumentItem: TypeAlias = UserTextItem | AssistantTextItem | ToolCallItem | FunctionCallOutputItem | ReasoningItem
 MakaiItem: TypeAlias = (
-    ApprovalPending | ApprovalDecision | ToolStartedFrame | Plan | NoticeFrame | CompactedFrame | ErrorFrame
+    ApprovalPending
+    | ApprovalDecision
+    | ToolStartedFrame
+    | ToolProgressFrame
+    | Plan
+    | NoticeFrame
+    | CompactedFrame
+    | ErrorFrame
 )
-"""What the transcript of a client with makai.1 lists besides."""
+"""What the transcript of a client with makai.1 lists besides. It has one `tool_progress` for each call that still runs, with
+the end of what the call printed so far, and none for other calls."""
 TranscriptItem: TypeAlias = DocumentItem | MakaiItem
 _SettingFrame: TypeAlias = (
     InputAcceptedFrame

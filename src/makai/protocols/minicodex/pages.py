@@ -24,6 +24,8 @@ PAGE_ITEMS: Final = 200
 MAX_PAGE_ITEMS: Final = 2_000
 BROKEN_OFF: Final = ("error", "aborted")
 """How a turn ends whose texts may not be whole."""
+MAX_RUNNING_OUTPUT: Final = 100_000
+"""Characters of what one running call printed that a snapshot holds; the end of it is kept."""
 _FIRST_WINDOW: Final = 512
 _LARGEST_WINDOW: Final = 8_192
 _NO_STATE: Final = SessionState()
@@ -95,6 +97,7 @@ class TranscriptReader(_Backwards):
         self._has_seen_turn = False
         self.still_arriving = PartialTexts()
         """Texts of a turn that has not ended."""
+        self.running_output = RunningOutput()
         self.usage: log.UsageReported | None = None
         """The newest report of usage, if one was come across."""
 
@@ -109,6 +112,8 @@ class TranscriptReader(_Backwards):
         self._items[:0] = found
         for logged in reversed(events):
             self._look_for_broken_turns(logged)
+            if isinstance(logged, Logged):
+                self.running_output.take_earlier(logged)
         enough = self._max_items is not None and len(self._items) > self._max_items
         if enough or self._bytes > self._max_bytes:
             self.window = None
@@ -193,6 +198,50 @@ class PartialTexts:
             )
             found.append(SharedFrame(logged.event_id, frame, needs_streaming=True))
         return sorted(found, key=lambda item: item.event_id)
+
+
+class RunningOutput:
+    """What the calls that still run have printed so far, for clients that were not there when it was printed."""
+
+    def __init__(self) -> None:
+        self._printed: dict[str, tuple[str, Logged]] = {}
+        """For each call the end of its output, and the newest event of it."""
+        self._finished: set[str] = set()
+        self._has_reached_the_start = False
+
+    def take(self, logged: Logged) -> None:
+        """Take the next event of the log."""
+        match logged.event:
+            case log.ToolProgress(call_id=call_id, text=text):
+                before, _ = self._printed.get(call_id, ("", logged))
+                self._printed[call_id] = (before + text)[-MAX_RUNNING_OUTPUT:], logged
+            case log.ToolFinished(call_id=call_id):
+                self._printed.pop(call_id, None)
+            case log.RunStarted() | log.RunFinished() | log.RunFailed():
+                self._printed.clear()
+
+    def take_earlier(self, logged: Logged) -> None:
+        """Take an event before those that were taken, while the log is read backwards."""
+        if self._has_reached_the_start:
+            return
+        match logged.event:
+            case log.ToolProgress(call_id=call_id, text=text) if call_id not in self._finished:
+                after, newest_event = self._printed.get(call_id, ("", logged))
+                if len(after) < MAX_RUNNING_OUTPUT:
+                    self._printed[call_id] = (text + after)[-MAX_RUNNING_OUTPUT:], newest_event
+            case log.ToolFinished(call_id=call_id):
+                self._finished.add(call_id)
+            case log.RunStarted() | log.RunFinished() | log.RunFailed():
+                self._has_reached_the_start = True
+
+    def items(self) -> list[SharedFrame]:
+        found = []
+        for call_id, (text, logged) in self._printed.items():
+            frame = frames.ToolProgressFrame(
+                event_id=logged.event_id, ts=rfc3339(logged.ts), run_id=logged.run_id or "", call_id=call_id, text=text
+            )
+            found.append(SharedFrame(logged.event_id, frame))
+        return found
 
 
 def item_of(logged: Logged) -> SharedFrame | None:

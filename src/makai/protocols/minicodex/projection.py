@@ -225,7 +225,8 @@ _ITEMS: Final[dict[type, type[msgspec.Struct]]] = {
     frames.ToolCallFrame: frames.ToolCallItem,
     frames.FunctionCallOutputFrame: frames.FunctionCallOutputItem,
 }
-_MAKAI_ITEMS: Final = frozenset(get_args(frames.MakaiItem))
+_MAKAI_ITEMS: Final = frozenset(get_args(frames.MakaiItem)) - {frames.ToolProgressFrame}
+"""What a call printed is part of a transcript only while the call runs (`pages.RunningOutput`)."""
 _DELTAS: Final = (frames.AssistantTextDeltaFrame, frames.ReasoningDeltaFrame)
 _encode: Final = msgspec.json.Encoder().encode
 

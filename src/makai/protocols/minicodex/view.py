@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from makai.core import session_events as log
 from makai.protocols.minicodex import frames
-from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, TranscriptReader, newest
+from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, RunningOutput, TranscriptReader, newest
 from makai.protocols.minicodex.projection import NamedCapabilities, Projector, SharedFrame
 from makai.protocols.minicodex.states import last_event_id, run_state, session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
@@ -48,6 +48,7 @@ class SessionView:
         self._item_bytes = sum(len(item.full) for item in self._items)
         self._before = transcript.before() if transcript else None
         self._partial = transcript.still_arriving if transcript else PartialTexts()
+        self._running_output = transcript.running_output if transcript else RunningOutput()
         self._usage = transcript.usage if transcript else None
         self._snapshot: tuple[NamedCapabilities, bool, bytes] | None = None
 
@@ -75,6 +76,7 @@ class SessionView:
             self._add_item(shared)
 
     def _follow(self, logged: log.Logged) -> None:
+        self._running_output.take(logged)
         kind = type(logged.event)
         if kind in _SPOKEN:
             self._partial.take(logged)
@@ -131,7 +133,7 @@ class SessionView:
         if known is not None and known[:2] == (capabilities, with_window):
             return known[2]
         items = list(self._items)
-        for arriving in self._partial.items(broken_off=False):
+        for arriving in (*self._partial.items(broken_off=False), *self._running_output.items()):
             insort(items, arriving, key=attrgetter("event_id"))
         shown = newest(items, None, TRANSCRIPT_BYTES)
         before = shown[0].event_id if len(shown) < len(items) else self._before

@@ -131,8 +131,10 @@ def transcript_after(items: list[JSON], frames: list[JSON], kind: tuple[str, ...
             shown = closed(shown, frame)
         elif frame["type"] in ("assistant_text_delta", "reasoning_delta"):
             shown = longer(shown, frame) if has_makai else shown
+        elif frame["type"] == "tool_progress":
+            shown = more_printed(shown, frame)
         elif frame["type"] in ITEMS or (has_makai and frame["type"] in MAKAI_ITEMS):
-            shown = [item for item in shown if not is_part_of(item, frame)]
+            shown = [item for item in shown if not is_part_of(item, frame) and not was_printed_by(item, frame)]
             shown.append(frame if has_makai else {key: value for key, value in frame.items() if key not in COMMON})
     return sorted(shown, key=lambda item: item["event_id"]) if has_makai else shown
 
@@ -147,6 +149,21 @@ def longer(shown: list[JSON], delta: JSON) -> list[JSON]:
     item = delta | {"type": delta["type"].removesuffix("_delta"), "whole": False}
     (before,) = [other for other in shown if is_part_of(other, item)] or [{"text": ""}]
     return [other for other in shown if other is not before] + [item | {"text": before["text"] + delta["text"]}]
+
+
+def more_printed(shown: list[JSON], frame: JSON) -> list[JSON]:
+    (before,) = [item for item in shown if is_same_call(item, frame)] or [{"text": ""}]
+    return [item for item in shown if item is not before] + [frame | {"text": before["text"] + frame["text"]}]
+
+
+def is_same_call(item: JSON, frame: JSON) -> bool:
+    return all(item.get(key) == frame.get(key) for key in ("type", "call_id"))
+
+
+def was_printed_by(item: JSON, frame: JSON) -> bool:
+    """Whether the call of an item has ended: its output is the whole of what it printed."""
+    ended = frame["type"] == "function_call_output" and item.get("call_id") == frame["call_id"]
+    return ended and item["type"] == "tool_progress"
 
 
 def is_part_of(item: JSON, frame: JSON) -> bool:

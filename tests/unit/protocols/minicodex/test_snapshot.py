@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.minicodex import ANY_FRAME, BOTH, JSON, Room, events_of, of, types
-from support.session_trials import Trial
+from support.session_trials import Trial, finished
 
 from makai.core.session_events import (
     AssistantTextDelta,
@@ -15,6 +15,8 @@ from makai.core.session_events import (
     ReasoningDelta,
     RunFinished,
     ToolCalled,
+    ToolProgress,
+    ToolStarted,
     TurnEnded,
     TurnStarted,
     UsageReported,
@@ -102,6 +104,29 @@ def test_a_text_that_is_arriving_is_shown_in_part_to_those_who_can_tell(room: Ro
     ]
     for others in ((), ("streaming",), ("makai.1",)):
         assert types(snapshot(room, *others)["transcript"]) == ["user_text"]
+
+
+@pytest.mark.parametrize("is_opened_anew", [False, True])
+def test_what_a_running_call_printed_so_far_is_shown_until_the_call_ends(
+    room: Room, is_opened_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_RUNNING_OUTPUT", 12)
+    room.trial.report(TurnStarted(turn=1))
+    room.trial.report(ToolCalled(call_id="c1", name="shell", arguments_json='{"command":"make"}', content_index=0))
+    room.trial.report(ToolCalled(call_id="c2", name="shell", arguments_json='{"command":"ls"}', content_index=1))
+    room.trial.report(TurnEnded(turn=1, stop_reason="tool_use"), ToolStarted(call_id="c1"), ToolStarted(call_id="c2"))
+    for call_id, text in (("c1", "one "), ("c2", "x"), ("c1", "two "), ("c1", "three ")):
+        room.trial.report(ToolProgress(call_id=call_id, text=text))
+    room.trial.report(finished("c2"))
+    room.publish()
+    if is_opened_anew:
+        room.view = room.opened_view()
+
+    printed = [item for item in snapshot(room, "makai.1")["transcript"] if item["type"] == "tool_progress"]
+    assert [(item["call_id"], item["text"]) for item in printed] == [("c1", "e two three ")]
+    assert "tool_progress" not in types(snapshot(room, "streaming")["transcript"])
+    room.trial.report(finished("c1"))
+    assert "tool_progress" not in types(snapshot(room, "makai.1")["transcript"])
 
 
 @pytest.mark.parametrize("is_opened_anew", [False, True])

@@ -19,7 +19,7 @@ export function rowEntries(subject: Subject): MenuEntry[] {
             : { label: "Archive", act: () => void list.archive([id], true) },
         ]
       : []),
-    ...(all ? [{ label: "Fork", detail: "Continue in a new session", act: () => void app.fork(id) }] : []),
+    ...(all ? [{ label: "Branch", detail: "Continue in a new session", act: () => void app.fork(id) }] : []),
     { label: "Export as Markdown", href: api.exportAddress(id, "md") },
     { label: "Export as JSON lines", href: api.exportAddress(id, "jsonl") },
     ...(app.may("admin") ? [{ label: "Delete", danger: true, act: () => list.ask("delete", [subject]) }] : []),

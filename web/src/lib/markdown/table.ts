@@ -13,7 +13,7 @@ export type Align = "" | "left" | "center" | "right";
 export type ReadCell = (source: string) => string;
 
 /** More columns than this are no table for people. */
-const MAX_COLUMNS = 64;
+export const MAX_COLUMNS = 64;
 const MAX_ROW = 16_384;
 const DELIMITER_ROW = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?$/;
 const BEGINS_ROW = /^ {0,3}\|/;
@@ -99,6 +99,21 @@ const cellHtml = (cell: string, read: ReadCell): string => (MARKED.test(cell) ? 
 function alignAttribute(table: Table, at: number): string {
   const align = table.align[at];
   return align ? ` align="${align}"` : "";
+}
+
+/** The longest cell of each column in some rows, in characters as they are shown, roughly. Cells beyond the header count, too. */
+export function columnLengths(rows: readonly string[][]): number[] {
+  const longest: number[] = [];
+  for (const cells of rows) {
+    for (const [at, cell] of cells.entries()) longest[at] = Math.max(longest[at] ?? 0, shownLength(cell));
+  }
+  return longest;
+}
+
+/** An ideograph is as wide as two letters; marks and the targets of links are not shown. */
+function shownLength(cell: string): number {
+  const text = MARKED.test(cell) ? cell.replace(/\]\([^)]*\)|[*~`[\]\\]/g, "") : cell;
+  return text.length + (text.match(/[\u2e80-\uffff]/g)?.length ?? 0);
 }
 
 /** The table for a spreadsheet. `plain` is the text of a cell without its marks. */

@@ -98,11 +98,6 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
       return grown(view, "text", frame.content_index ?? 0, frame.text, frame);
     case "reasoning_delta":
       return grown(view, "reasoning", frame.content_index ?? 0, frame.text, frame);
-    case "tool_progress":
-      return withTool(view, frame.call_id, (tool) => ({
-        ...tool,
-        progress: (tool.progress + frame.text).slice(-MAX_PROGRESS),
-      }));
     case "input_accepted": {
       const { input_id, text, delivery, client_msg_id, images } = frame;
       const waiting = {
@@ -147,6 +142,7 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
     case "approval_pending":
     case "approval_decision":
     case "tool_started":
+    case "tool_progress":
     case "plan":
     case "notice":
     case "compacted":
@@ -202,6 +198,8 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
       return withDecision(view, item);
     case "tool_started":
       return withTool(view, item.call_id, (tool) => ({ ...tool, status: "running", startedAt: item.ts ?? null }));
+    case "tool_progress":
+      return withTool(view, item.call_id, (tool) => ({ ...tool, progress: (tool.progress + item.text).slice(-MAX_PROGRESS) }));
     case "plan":
       return withPlan(view, { ...base(item), kind: "plan", entries: item.entries });
     case "notice":
