@@ -39,6 +39,7 @@ def _pyproject() -> dict[str, object]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+@pytest.mark.proof("L9")
 @pytest.mark.parametrize("file", [lock.file for lock in LOCKS])
 def test_every_package_of_a_lock_file_has_an_exact_version_and_hashes(file: str) -> None:
     comment, _, entries = (ROOT / file).read_text().partition("\n")
@@ -142,6 +143,7 @@ def _installed(folder: Path, line: str, *, index: bool = True) -> subprocess.Com
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
 
+@pytest.mark.proof("L9")
 def test_pip_installs_a_file_with_the_right_hash_and_refuses_all_others(tmp_path: Path) -> None:
     first = _wheel(tmp_path)
     right = _installed(tmp_path, f"harmless==1.0 --hash=sha256:{first}\n")

@@ -15,6 +15,7 @@ ENDS = 50 if FAULTS else 5
 KILLS = 50 if FAULTS else 2
 
 
+@pytest.mark.proof("E6")
 @pytest.mark.req("ACP-PROMPT-007", "ACP-PROMPT-008")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)

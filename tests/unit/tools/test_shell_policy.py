@@ -70,6 +70,7 @@ def cases(table: dict[str, list[str]]) -> list[pytest.ParameterSet]:
     return [pytest.param(text, id=f"{name}: {text[:40]!r}") for name, texts in table.items() for text in texts]
 
 
+@pytest.mark.proof("T1")
 def test_the_corpus_has_no_wrong_answer(record_measure: RecordMeasure) -> None:
     answers = Counter((vector.verdict, decide(vector.cmd, ALLOW, DENY)) for vector in VECTORS)
     asked_needlessly = sum(count for (right, given), count in answers.items() if right == "allow" and given != "allow")
@@ -265,6 +266,7 @@ def test_a_character_outside_of_ascii_is_a_part_of_its_word() -> None:
     assert decide("é🎉 x", ["*"], ["é🎉:*"]) == "deny"
 
 
+@pytest.mark.proof("T2")
 @pytest.mark.scaled
 @pytest.mark.timeout(1800 if FAULTS else 180)
 def test_bash_runs_what_was_allowed_and_nothing_else(tmp_path: Path, record_measure: RecordMeasure) -> None:

@@ -93,6 +93,7 @@ def is_refusal(frame: JSON) -> bool:
     return frame["type"] == "error" and "event_id" not in frame
 
 
+@pytest.mark.proof("E1")
 @pytest.mark.req("MC-CMD-006", "MC-CMD-007", "MC-CMD-008", "MC-CMD-009", "MC-ENV-003")
 @pytest.mark.scaled
 @pytest.mark.timeout(600)
