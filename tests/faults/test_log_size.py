@@ -30,6 +30,7 @@ async def grow(log: SqliteLog, last: int, end: int) -> float:
     return (time.process_time() - start) / count * 1_000_000
 
 
+@pytest.mark.alone
 @pytest.mark.proof("limit-log")
 async def test_a_session_of_a_million_events(home: Path, record_measure: RecordMeasure) -> None:
     log = await SqliteLog.open(home)

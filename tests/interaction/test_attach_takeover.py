@@ -12,6 +12,7 @@ from support.profiles import FAULTS
 ROUNDS = 200 if FAULTS else 20
 
 
+@pytest.mark.alone
 @pytest.mark.proof("D8")
 @pytest.mark.scaled
 @pytest.mark.timeout(1800 if FAULTS else 300)

@@ -89,6 +89,7 @@ async def test_the_owner_is_answered_while_2000_connections_are_half_open(
     assert "Traceback" not in server.said()
 
 
+@pytest.mark.alone
 @pytest.mark.proof("limit-unauthenticated")
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
