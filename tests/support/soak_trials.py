@@ -25,6 +25,8 @@ from support.serve_process import ServeProcess, serve_process
 QUIET_S = 300.0
 """How long clients may take to pause, and runs to end, on a machine that is busy with other things."""
 KILL_CHANCE = 0.3
+SETTLED_LOOKS = 6
+"""How often the number of tasks is the same, half a second apart, before it counts."""
 _SAY = "pace: 2ms\nrepeat: 12 word "
 _TOOL = 'tool: shell {"command": "echo step >> made"}'
 SCENARIO = "\n---\n".join([*[_SAY, _SAY, _TOOL, _SAY] * 100, _SAY])
@@ -171,11 +173,12 @@ class _Soak:
         return msgspec.structs.replace(held, tasks=tasks)
 
     async def _settled_tasks(self) -> int:
-        """The number of tasks, once it no longer falls: connections that were dropped have ended."""
-        tasks = await self._tasks()
-        while (now := await self._tasks()) < tasks:
-            tasks = now
-        return tasks
+        """The number of tasks, once it does not fall any more: connections that were dropped have ended."""
+        least, unchanged = await self._tasks(), 0
+        while unchanged < SETTLED_LOOKS:
+            now = await self._tasks()
+            least, unchanged = (now, 0) if now < least else (least, unchanged + 1)
+        return least
 
     async def _tasks(self) -> int:
         answer = self.server.folder / f"tasks-{uuid4()}"
