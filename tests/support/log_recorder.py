@@ -88,7 +88,7 @@ def agents() -> list[bytes]:
 
 async def record(place: str) -> dict[str, bytes]:
     """The lines of each log, without the folder in which it was made."""
-        (project := Path(place) / "project").mkdir()
+    (project := Path(place) / "project").mkdir()
     async with owned_sessions(Path(place), SCENARIO) as sessions:
         names = dict(zip(("work", "fork"), await work(sessions, project), strict=True))
         logs = {name: await lines_of(sessions, session_id) for name, session_id in names.items()}
