@@ -70,7 +70,7 @@ class SoakReport(msgspec.Struct, frozen=True):
         """The largest growth in a life, or from one life to another."""
         within = [getattr(life.last, field) - getattr(life.first, field) for life in self.lives]
         ends = [getattr(life.last, field) for life in self.lives]
-        return max(*within, max(ends) - ends[0])
+        return int(max(*within, max(ends) - ends[0]))
 
 
 class _Client:
