@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import statistics
 import sys
 import time
 import zlib
@@ -25,7 +26,7 @@ from support.serve_process import ServeProcess, serve_process
 QUIET_S = 300.0
 """How long clients may take to pause, and runs to end, on a machine that is busy with other things."""
 KILL_CHANCE = 0.3
-SETTLED_LOOKS = 6
+SETTLED_LOOKS = 20
 """How often the number of tasks is the same, half a second apart, before it counts."""
 _SAY = "pace: 2ms\nrepeat: 12 word "
 _TOOL = 'tool: shell {"command": "echo step >> made"}'
@@ -52,6 +53,7 @@ class Life(msgspec.Struct, frozen=True):
 
 class SoakReport(msgspec.Struct, frozen=True):
     lives: tuple[Life, ...]
+    life_minutes: float
     messages: int
     client_kills: int
     events: int
@@ -62,9 +64,13 @@ class SoakReport(msgspec.Struct, frozen=True):
     """Accepted messages that are not in their log exactly once."""
 
     def rss_slope(self) -> float:
-        """MB per minute from the first quiet moment of a life to its last, on average over all lives."""
-        grown = sum(life.last.rss_mb - life.first.rss_mb for life in self.lives)
-        return grown / sum(life.minutes for life in self.lives)
+        """MB per minute over the ends of all lives, by least squares: what a life leaves for the next ones to load."""
+        ends = [life.last.rss_mb for life in self.lives]
+        return statistics.linear_regression(range(len(ends)), ends).slope / self.life_minutes
+
+    def rss_growth(self) -> float:
+        """MB from the first quiet moment of a life to its last, the median of all lives. Bounded caches fill then."""
+        return statistics.median(life.last.rss_mb - life.first.rss_mb for life in self.lives)
 
     def growth(self, field: str) -> int:
         """The largest growth in a life, or from one life to another."""
@@ -242,14 +248,14 @@ async def soak(folder: Path, *, lives: int, life_minutes: float, sessions: int, 
             trial.may_work.set()
             async with asyncio.timeout(QUIET_S):
                 await asyncio.gather(*working)
-            return await _compared(trial, tuple(found))
+            return await _compared(trial, tuple(found), life_minutes)
         finally:
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
 
 
-async def _compared(trial: _Soak, lives: tuple[Life, ...]) -> SoakReport:
+async def _compared(trial: _Soak, lives: tuple[Life, ...], life_minutes: float) -> SoakReport:
     events = lost = unlike = not_once = 0
     for client in trial.clients:
         last = await client.catch_up()
@@ -265,6 +271,7 @@ async def _compared(trial: _Soak, lives: tuple[Life, ...]) -> SoakReport:
         not_once += sum(said.count(message) != 1 for message in client.accepted)
     return SoakReport(
         lives=lives,
+        life_minutes=life_minutes,
         messages=sum(len(client.accepted) for client in trial.clients),
         client_kills=sum(client.kills for client in trial.clients),
         events=events,
