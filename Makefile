@@ -36,8 +36,15 @@ test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gem
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
 
-faults: .venv/.ready model page packages sdkpackages ## long tests: fault injection, and property tests with many more inputs
-	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
+LONG := faults or hypothesis or scaled
+MAKAI_SOAK_MINUTES ?= 30
+
+faults: .venv/.ready model page packages sdkpackages ## long tests: fault injection, and property tests with many more inputs; ends in a table, also in build/faults.md
+	@rm -f build/faults.md
+	@export MAKAI_FAULTS=1 MAKAI_SOAK_MINUTES=$(MAKAI_SOAK_MINUTES); \
+	$(BIN)/python -m pytest -m "($(LONG)) and not alone" -n 2 --dist loadfile --timeout=1800; together=$$?; \
+	$(BIN)/python -m pytest -m "($(LONG)) and alone" --timeout=1800; alone=$$?; \
+	cat build/faults.md; test $$together -eq 0 -a $$alone -eq 0 # the first part on two cores, tests that measure time one by one
 
 mutants: .venv/.ready page sdkpackages ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
 	@$(BIN)/python -m tools.mutants $(ARGS)

@@ -14,6 +14,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import hypothesis
 import msgspec
@@ -26,13 +27,17 @@ from tools.requirements import aligned
 FAULTS_FOLDER = Path(__file__).parent / "faults"
 RUN_ON_DEMAND = {"faults": "MAKAI_FAULTS", "agents": "MAKAI_TEST_AGENTS"}
 """Marks of tests that only `make faults` and `make test-real` run, and the variables that these set."""
+LONG_MARKS = frozenset({"faults", "scaled", "hypothesis"})
 MEASURE = "measure"
+MeasuredRow: TypeAlias = tuple[str, str, str]
+MEASURED_COLUMNS: MeasuredRow = ("test", "bar", "measured")
+FAULTS_TABLE = Path(__file__).parents[1] / "build" / "faults.md"
 SEED_VARIABLE = "MAKAI_TEST_SEED"
 MODELS_VARIABLE = "MAKAI_TEST_MODELS"
 KEPT_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|TMPDIR|TZ|LANG|LC_\w+|SYSTEMROOT|LD_LIBRARY_PATH|VIRTUAL_ENV|PYENV_\w+|XAUTHORITY"
     r"|PYTHON(DONTWRITEBYTECODE|HASHSEED|UTF8|DEVMODE|FAULTHANDLER|MALLOC|WARNDEFAULTENCODING)|PYTEST_\w+|COVERAGE_\w+"
-    r"|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|(PIP|NPM_CONFIG|npm_config)_\w+|MAKAI_(FAULTS|TEST_\w+)"
+    r"|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|(PIP|NPM_CONFIG|npm_config)_\w+|MAKAI_(FAULTS|SOAK_MINUTES|FUZZ_\w+|TEST_\w+)"
 )
 """Everything else (keys, proxies, MAKAI_HOME, NO_COLOR, TERM, CI, EDITOR, GIT_DIR, ...) is removed: with a real key a
 test could spend money, and the others make results depend on the machine."""
@@ -118,15 +123,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """Print what tests measured beside the bar they hold it to; failures follow, so a log ends with them."""
-    reports = [report for group in terminalreporter.stats.values() for report in group]
-    rows = [
-        msgspec.convert(row, tuple[str, str, str])
-        for report in reports
-        if isinstance(report, pytest.TestReport) and report.when == "call"
-        for kind, row in report.user_properties
-        if kind == MEASURE
-    ]
+    found = [report for group in terminalreporter.stats.values() for report in group]
+    reports = [report for report in found if isinstance(report, pytest.TestReport) and report.when == "call"]
+    rows = [row for report in reports for row in measured_rows(report)]
     if rows:
         terminalreporter.section("measured")
-        terminalreporter.write_line(aligned([("test", "bar", "measured"), *rows]))
+        terminalreporter.write_line(aligned([MEASURED_COLUMNS, *rows]))
+        # A worker of pytest-xdist has its own rows once more.
+        if os.environ.get("MAKAI_FAULTS") == "1" and "PYTEST_XDIST_WORKER" not in os.environ:
+            add_to_table(FAULTS_TABLE, rows)
     yield
+
+
+def measured_rows(report: pytest.TestReport) -> list[MeasuredRow]:
+    """What a test measured. A long one that measured nothing has a row with its outcome, and so has a failed one."""
+    rows = [msgspec.convert(row, MeasuredRow) for kind, row in report.user_properties if kind == MEASURE]
+    is_long = not LONG_MARKS.isdisjoint(report.keywords)
+    if (is_long and not rows and os.environ.get("MAKAI_FAULTS") == "1") or (rows and report.failed):
+        name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
+        rows.append((name, "passed", f"{report.outcome} in {report.duration:.0f} s"))
+    return rows
+
+
+def add_to_table(path: Path, rows: list[MeasuredRow]) -> None:
+    """Append to the table of `make faults`, whose two runs of pytest fill one."""
+    path.parent.mkdir(exist_ok=True)
+    is_new = not path.exists()
+    cells = [*((MEASURED_COLUMNS, ("---", "---", "---")) if is_new else ()), *rows]
+    with path.open("a", encoding="utf-8") as table:
+        table.writelines(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in cells)

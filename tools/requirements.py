@@ -121,12 +121,17 @@ def _table(path: Path, name: str) -> object:
     return tomllib.loads(path.read_text(encoding="utf-8")).get(name, [])
 
 
-def python_markers(folder: Path) -> Iterator[Marker]:
-    """Every `mark.req(...)` call below `folder`: decorators, `pytestmark`, and `marks=` of parameters."""
+def python_markers(folder: Path, name: str = "req") -> Iterator[Marker]:
+    """Every call of the mark `name` below `folder`: decorators, `pytestmark`, and `marks=` of parameters."""
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+        text = path.read_text(encoding="utf-8")
+        if f"mark.{name}(" not in text:  # most files: reading is much quicker than parsing
+            continue
+        for node in ast.walk(ast.parse(text, filename=str(path))):
             match node:
-                case ast.Call(func=ast.Attribute(attr="req", value=ast.Name(id="mark") | ast.Attribute(attr="mark"))):
+                case ast.Call(
+                    func=ast.Attribute(attr=mark, value=ast.Name(id="mark") | ast.Attribute(attr="mark"))
+                ) if mark == name:
                     yield Marker(f"{path.relative_to(folder.parent)}:{node.lineno}", tuple(map(_literal, node.args)))
 
 

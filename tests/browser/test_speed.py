@@ -104,6 +104,7 @@ async def _typed(window: Window) -> tuple[float, float, float]:
     return every[int(KEYS * 0.95)], every[-1], rate
 
 
+@pytest.mark.alone
 @pytest.mark.scaled
 @pytest.mark.timeout(300)
 async def test_typing_stays_quick_while_words_stream_in(site: Site, record_measure: RecordMeasure) -> None:
@@ -135,6 +136,7 @@ async def _heap(window: Window) -> tuple[float, int]:
     return used["usedSize"] / 1e6, nodes
 
 
+@pytest.mark.alone
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
 async def test_the_tab_does_not_grow_with_what_streams_through_it(site: Site, record_measure: RecordMeasure) -> None:

@@ -7,6 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
+import pytest
 from support.auth_child import refresher
 from support.machine import RecordMeasure
 from support.token_server import FAR_FUTURE_MS, PROVIDER
@@ -18,6 +19,7 @@ from makai.core.secret import Secret
 LOOKUP_BAR_US = 20
 
 
+@pytest.mark.alone
 async def test_a_lookup_costs_nearly_nothing_while_none_is_expired(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:

@@ -36,6 +36,7 @@ def assert_nothing_lost(report: CrashReport, rounds: int) -> None:
     assert report == CrashReport(rounds, report.acknowledged, 0, 0, (), report.slowest_open_s)
 
 
+@pytest.mark.proof("D2")
 def test_kill_9_at_200_points(home: Path, record_measure: RecordMeasure) -> None:
     report = killed_writers(home, points=200)
 
@@ -48,6 +49,7 @@ def test_kill_9_at_200_points(home: Path, record_measure: RecordMeasure) -> None
     assert_nothing_lost(report, 200)
 
 
+@pytest.mark.proof("D1")
 def test_the_power_goes_away_40_times(disk: Disk, record_measure: RecordMeasure) -> None:
     report = power_cuts(disk, rounds=40)
 
@@ -56,6 +58,7 @@ def test_the_power_goes_away_40_times(disk: Disk, record_measure: RecordMeasure)
     assert_nothing_lost(report, 40)
 
 
+@pytest.mark.proof("D1")
 def test_power_cuts_are_noticed_when_commits_are_not_synced(disk: Disk, record_measure: RecordMeasure) -> None:
     """The control: without the fsync the same trial loses events, so it can tell."""
     report = power_cuts(disk, rounds=8, careless=True)
@@ -64,6 +67,7 @@ def test_power_cuts_are_noticed_when_commits_are_not_synced(disk: Disk, record_m
     assert report.lost > 0
 
 
+@pytest.mark.proof("D3")
 @pytest.mark.usefixtures("_strace")
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])
 def test_a_process_killed_in_a_system_call_loses_nothing(
@@ -83,6 +87,7 @@ def test_a_process_killed_in_a_system_call_loses_nothing(
     assert [problem for crash in crashes for problem in crash.problems] == []
 
 
+@pytest.mark.proof("D4")
 @pytest.mark.usefixtures("_strace")
 @pytest.mark.parametrize(
     "injection", ["fdatasync:error=EIO:when=12..15", "pwrite64:error=ENOSPC:when=60..90", "pwrite64:error=EIO:when=70"]
@@ -103,6 +108,7 @@ def test_a_failing_system_call_is_an_error_once(tmp_path: Path, record_measure: 
     )
 
 
+@pytest.mark.proof("D4")
 async def test_a_full_disk_refuses_until_there_is_space_again(tmp_path: Path, record_measure: RecordMeasure) -> None:
     with mounted_disk(tmp_path, megabytes=16) as disk:
         log = await SqliteLog.open(disk.folder / "home")

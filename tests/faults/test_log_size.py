@@ -6,6 +6,7 @@ import random
 import time
 from pathlib import Path
 
+import pytest
 from support.log_damage import flipped_bits
 from support.log_events import steps, words
 from support.machine import RecordMeasure
@@ -29,6 +30,8 @@ async def grow(log: SqliteLog, last: int, end: int) -> float:
     return (time.process_time() - start) / count * 1_000_000
 
 
+@pytest.mark.alone
+@pytest.mark.proof("limit-log")
 async def test_a_session_of_a_million_events(home: Path, record_measure: RecordMeasure) -> None:
     log = await SqliteLog.open(home)
     await grow(log, 0, 1000)
@@ -71,6 +74,7 @@ async def test_a_session_of_a_million_events(home: Path, record_measure: RecordM
     assert rate >= 100_000
 
 
+@pytest.mark.proof("D11")
 async def test_no_flipped_bit_in_the_file_changes_what_is_read(home: Path, record_measure: RecordMeasure) -> None:
     """Headers, indexes, free space and all: a session is read as it was written, or refused."""
     names = [f"session-{number}" for number in range(5)]

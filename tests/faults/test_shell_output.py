@@ -18,6 +18,7 @@ def resident_kb() -> int:
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
+@pytest.mark.proof("T7", "limit-output")
 @pytest.mark.timeout(300)
 async def test_1_gb_of_output_costs_at_most_20_mb(tmp_path: Path, record_measure: RecordMeasure) -> None:
     tool = shell_tool(tmp_path)

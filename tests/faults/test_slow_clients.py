@@ -18,6 +18,7 @@ SCENARIO = "pace: 2ms\n" + f"think: Hm.\nrepeat: {DELTAS} {WORD}\n" * TEXTS
 """In several texts, because one that is larger than 16 MB does not fit into an event."""
 
 
+@pytest.mark.proof("limit-outbound")
 @pytest.mark.req("MC-EVT-011")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("limits", [DEFAULT_LIMITS, BYTES_DECIDE], ids=["default", "bytes decide"])

@@ -32,6 +32,7 @@ NPM_FOLDERS = [
 NPM_LOCKS = [f"{folder}/package-lock.json" for folder in NPM_FOLDERS]
 EVERY_LOCK = [*(lock.file for lock in LOCKS), *NPM_LOCKS]
 WITHIN_S = 120
+MAX_DEPENDENCIES = 18
 _ENTRY = re.compile(r"[a-z0-9-]+==[^\s;]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n", re.ASCII)
 
 
@@ -39,6 +40,7 @@ def _pyproject() -> dict[str, object]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+@pytest.mark.proof("L9")
 @pytest.mark.parametrize("file", [lock.file for lock in LOCKS])
 def test_every_package_of_a_lock_file_has_an_exact_version_and_hashes(file: str) -> None:
     comment, _, entries = (ROOT / file).read_text().partition("\n")
@@ -78,6 +80,14 @@ def test_what_makai_and_its_tools_need_is_locked_and_installed_in_that_version()
     needed = sbom.closure("makai", ("dev", "local", "grpc"), installed) - {"makai"}
     assert (unmet, sorted(needed - pins.keys())) == ([], [])
     assert {name: installed[name].version for name in needed} == {name: pins[name] for name in needed}
+
+
+@pytest.mark.proof("L9")
+def test_there_are_few_direct_dependencies() -> None:
+    project = _pyproject()["project"]
+    assert isinstance(project, dict)
+
+    assert len(project["dependencies"]) <= MAX_DEPENDENCIES
 
 
 def test_what_running_needs_is_a_part_of_the_lock_of_everything() -> None:
@@ -142,6 +152,7 @@ def _installed(folder: Path, line: str, *, index: bool = True) -> subprocess.Com
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
 
+@pytest.mark.proof("L9")
 def test_pip_installs_a_file_with_the_right_hash_and_refuses_all_others(tmp_path: Path) -> None:
     first = _wheel(tmp_path)
     right = _installed(tmp_path, f"harmless==1.0 --hash=sha256:{first}\n")

@@ -15,6 +15,8 @@ ENDS = 50 if FAULTS else 5
 KILLS = 50 if FAULTS else 2
 
 
+@pytest.mark.alone
+@pytest.mark.proof("E6")
 @pytest.mark.req("ACP-PROMPT-007", "ACP-PROMPT-008")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -28,6 +30,7 @@ async def test_a_cancel_in_any_state_is_answered_within_a_second_after_all_updat
     assert report.slowest_s < 1 * slack()
 
 
+@pytest.mark.alone
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
 async def test_the_end_of_input_in_any_state_ends_the_agent_and_everything_it_started_within_a_second(
@@ -40,6 +43,7 @@ async def test_the_end_of_input_in_any_state_ends_the_agent_and_everything_it_st
     assert report.slowest_s < 1 * slack()
 
 
+@pytest.mark.alone
 @pytest.mark.req("ACP-SESS-009")
 @pytest.mark.scaled
 @pytest.mark.timeout(1800)

@@ -37,6 +37,7 @@ class HostileLab(AcpLab):
         return self.processes[-1]
 
 
+@pytest.mark.proof("E1")
 @pytest.mark.req("ACP-INIT-002", "ACP-CLIENT-010")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -68,6 +69,7 @@ async def test_makai_survives_the_mutated_frames_of_an_agent(tmp_path: Path, rec
     record_measure(f"{FRAMES:,} mutated frames of an agent", "all requests answered", answers)
 
 
+@pytest.mark.proof("E1")
 @pytest.mark.req("ACP-INIT-002", "ACP-INIT-010", "ACP-SESS-010")
 @pytest.mark.scaled
 @pytest.mark.timeout(1800)

@@ -18,6 +18,7 @@ ASKING_KILLS = 10 if FAULTS else 1
 CUTS = 1_000 if FAULTS else 3
 
 
+@pytest.mark.alone
 @pytest.mark.req("DM-PROV-003", "DM-PROV-011")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -36,6 +37,7 @@ async def test_agents_that_fork_and_ignore_every_request_to_end_are_gone_when_st
     assert 4 <= report.quickest_kill_s <= 6
 
 
+@pytest.mark.alone
 @pytest.mark.req("ACP-CLIENT-010")
 @pytest.mark.scaled
 @pytest.mark.timeout(600)
@@ -49,6 +51,7 @@ async def test_nothing_of_six_agents_is_left_two_seconds_after_a_kill_of_makai(
     assert [report for report in reports if report.gone_after_s is None] == []
 
 
+@pytest.mark.alone
 @pytest.mark.req("DM-PROV-003", "ACP-CLIENT-010")
 @pytest.mark.scaled
 @pytest.mark.timeout(600)
@@ -60,6 +63,7 @@ async def test_a_run_settles_once_when_its_agent_is_killed_while_a_person_decide
     check_settled(f"{ASKING_KILLS} kills while a person decides", driver, found, record_measure)
 
 
+@pytest.mark.alone
 @pytest.mark.req("DM-PROV-003", "ACP-CLIENT-010")
 @pytest.mark.scaled
 @pytest.mark.timeout(600)

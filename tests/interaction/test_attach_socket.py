@@ -74,6 +74,7 @@ async def owner(home: Path, log: MemoryLog | None = None) -> AsyncIterator[tuple
         await sessions.close()
 
 
+@pytest.mark.proof("L10")
 async def test_the_socket_is_for_its_user_alone_and_goes_with_its_owner(home: Path) -> None:
     async with owner(home):
         assert (home / FILE_NAME).is_socket()
@@ -144,6 +145,7 @@ async def test_a_process_that_does_not_greet_is_hung_up_on(home: Path, monkeypat
             await link.channel.close()
 
 
+@pytest.mark.proof("L10")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user: a foreign uid was not tried")
 async def test_a_process_of_another_user_is_refused(reachable_home: Path) -> None:
     script = (
@@ -216,6 +218,7 @@ async def test_a_process_that_stands_still_loses_its_link(home: Path, monkeypatc
         assert await link.hear() is None
 
 
+@pytest.mark.proof("limit-inbound")
 async def test_too_many_requests_at_once_are_refused_one_by_one(home: Path) -> None:
     async with owner(home) as (sessions, _), raw_link(home) as link:
         count = MAX_REQUESTS * 3
@@ -253,6 +256,7 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
     return frame[:start] + chance.choice(pieces) + frame[end:]
 
 
+@pytest.mark.proof("E1")
 @pytest.mark.scaled
 @pytest.mark.timeout(600)
 async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: RecordMeasure) -> None:

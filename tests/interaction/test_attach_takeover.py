@@ -12,6 +12,8 @@ from support.profiles import FAULTS
 ROUNDS = 200 if FAULTS else 20
 
 
+@pytest.mark.alone
+@pytest.mark.proof("D8")
 @pytest.mark.scaled
 @pytest.mark.timeout(1800 if FAULTS else 300)
 def test_a_killed_owner_is_followed_by_exactly_one_other(tmp_path: Path, record_measure: RecordMeasure) -> None:

@@ -109,6 +109,7 @@ async def test_no_route_fails_over_a_bad_body(tmp_path: Path) -> None:
 BAD_PARTS = ("%00", "%ED%A0%80", "%FF", "a%00b", "%C0%80")
 
 
+@pytest.mark.proof("E4")
 async def test_no_route_fails_over_a_bad_address(tmp_path: Path) -> None:
     async with serving(tmp_path, SCENARIO) as site:
         await site.talked()

@@ -73,6 +73,7 @@ async def longest_answer(server: ServeProcess, times: int = 10) -> float:
     return longest
 
 
+@pytest.mark.proof("limit-unauthenticated")
 async def test_the_owner_is_answered_while_2000_connections_are_half_open(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:
@@ -88,6 +89,8 @@ async def test_the_owner_is_answered_while_2000_connections_are_half_open(
     assert "Traceback" not in server.said()
 
 
+@pytest.mark.alone
+@pytest.mark.proof("limit-unauthenticated")
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_kind_of_half_open_connection_keeps_the_owner_out(

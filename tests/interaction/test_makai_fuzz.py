@@ -109,6 +109,7 @@ async def answered(peer: Peer, frame: bytes) -> None:
         pass
 
 
+@pytest.mark.proof("E1")
 @pytest.mark.req("MK-ENV-021")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)

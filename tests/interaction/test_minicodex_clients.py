@@ -41,6 +41,7 @@ async def snapshot(client: MinicodexClient, **fields: bool) -> JSON:
     return (await client.until("snapshot"))[-1]
 
 
+@pytest.mark.proof("D6")
 @pytest.mark.req("MC-RESUME-004")
 @pytest.mark.parametrize("capabilities", [(), BOTH], ids=["document", "makai.1"])
 async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays_nothing(
@@ -59,6 +60,7 @@ async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays
             await client.close()
 
 
+@pytest.mark.proof("D6")
 @pytest.mark.req("MC-RESUME-004")
 async def test_a_cursor_of_another_session_gives_nothing_away(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
@@ -355,6 +357,7 @@ async def test_a_question_outlives_everyone_who_saw_it_and_the_server(tmp_path: 
         assert (project / "made").read_text(encoding="utf-8") == "one\n"
 
 
+@pytest.mark.proof("T4")
 async def test_an_approval_of_other_arguments_than_were_shown_is_refused(tmp_path: Path, project: Path) -> None:
     async with serving(tmp_path, ONE_WRITE) as site:
         client = await site.client(await site.session(cwd=project), *BOTH)
@@ -382,6 +385,7 @@ async def test_a_deleted_session_says_so_and_closes_with_4404(tmp_path: Path, is
         assert await late.ask("hello", v="1.0.0") == "UNKNOWN_SESSION"
 
 
+@pytest.mark.proof("limit-heartbeat")
 @pytest.mark.req("MC-EVT-010")
 async def test_an_idle_connection_has_a_heartbeat(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO, heartbeat_s=0.05) as site:
@@ -393,6 +397,7 @@ async def test_an_idle_connection_has_a_heartbeat(tmp_path: Path) -> None:
         assert 0.4 <= loop.time() - begun < 30
 
 
+@pytest.mark.proof("W3")
 async def test_text_that_is_no_command_is_answered_and_binary_ends_the_connection(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         client = await site.client(await site.session())

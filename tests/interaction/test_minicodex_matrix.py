@@ -310,6 +310,7 @@ async def test_two_clients_see_the_same_and_only_the_asker_is_answered(serving: 
         assert logged(stranger.frames) == []
 
 
+@pytest.mark.proof("D7")
 @pytest.mark.req("MC-RUN-006")
 async def test_a_repeated_message_is_ignored_after_a_reconnect_and_after_a_restart(
     serving: Serving, tmp_path: Path
@@ -352,6 +353,7 @@ async def test_a_failed_run_says_why_to_everyone_and_the_next_one_goes(serving: 
         await second.until_over()
 
 
+@pytest.mark.proof("T4")
 async def test_abort_and_approval_commands_that_mean_nothing_change_nothing(serving: Serving, tmp_path: Path) -> None:
     async with serving(tmp_path, SLOW) as site:
         client = await site.client(await site.session())

@@ -19,6 +19,7 @@ WORD = "x" * 4096
 FAR_BEHIND = 500
 
 
+@pytest.mark.proof("limit-outbound")
 @pytest.mark.req("MC-EVT-011")
 async def test_one_of_20_clients_stalls_the_others_go_on_and_it_resumes_without_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ async def test_a_client_further_behind_than_the_view_remembers_is_told_to_drain_
     assert states == ["drain", "ok"]
 
 
+@pytest.mark.proof("limit-inbound")
 async def test_a_client_that_writes_and_never_reads_is_not_read_from_for_ever(tmp_path: Path) -> None:
     """Unread replies are bounded: the server stops reading commands, and serves the others."""
     async with serving(tmp_path, "say: Hello.", limits=Limits(unread_replies=10)) as site, small_socket() as http:

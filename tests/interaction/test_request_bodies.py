@@ -30,6 +30,7 @@ def routes(site: Site, *, is_reading: bool) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.proof("E4")
 async def test_no_route_takes_a_body_that_is_not_json(tmp_path: Path) -> None:
     async with serving(tmp_path, SCENARIO) as site:
         for method, path in routes(site, is_reading=False):

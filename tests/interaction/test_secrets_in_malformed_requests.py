@@ -66,6 +66,7 @@ def everything_written(server: ServeProcess) -> str:
     return "\n".join(path.read_text(encoding="latin-1") for path in files if path.name != "server-token")
 
 
+@pytest.mark.proof("O7")
 @pytest.mark.parametrize("environ", [{}, {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1"}], ids=["plain", "debug"])
 async def test_a_secret_in_a_malformed_request_is_neither_logged_nor_answered(
     tmp_path: Path, environ: dict[str, str]

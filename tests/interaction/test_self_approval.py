@@ -154,6 +154,7 @@ async def test_without_a_sandbox_the_attempts_succeed(place: Place) -> None:
     assert failed == []
 
 
+@pytest.mark.proof("T5")
 @pytest.mark.parametrize(
     ("way", "count"),
     [("by shell", len(SCRIPTS)), ("by mcp", len(SCRIPTS)), ("by files", len(self_approval.file_attempts("", "", 0)))],
@@ -174,6 +175,7 @@ async def test_nothing_that_an_agent_that_never_asks_has_approves_anything(
     assert await _still_asked(place, waiting, asked)
 
 
+@pytest.mark.proof("T5")
 @pytest.mark.parametrize("mode", ["ask", "accept_edits"])
 async def test_writing_what_makes_later_commands_run_code_asks_a_person(
     place: Place, mode: ev.PermissionMode, record_measure: RecordMeasure

@@ -23,6 +23,7 @@ ABORTS = 200 if FAULTS else 12
 FRAMES = 10_000 if FAULTS else 500
 
 
+@pytest.mark.proof("D5")
 @pytest.mark.req("MC-RESUME-001", "MC-ENV-006")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -36,6 +37,7 @@ async def test_a_client_that_is_dropped_again_and_again_receives_the_log(
     assert report.received > DROPS
 
 
+@pytest.mark.proof("D10")
 @pytest.mark.req("MC-APPR-009")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -49,6 +51,7 @@ async def test_an_approval_asked_before_a_kill_and_given_after_it_runs_the_tool_
     assert ran == [1] * ANSWERS
 
 
+@pytest.mark.proof("D2")
 @pytest.mark.scaled
 @pytest.mark.timeout(1800)
 async def test_a_server_killed_at_any_moment_of_a_run_loses_nothing_and_does_nothing_twice(
@@ -62,6 +65,7 @@ async def test_a_server_killed_at_any_moment_of_a_run_loses_nothing_and_does_not
     assert report == trials.KillReport(KILLS, (), 0, 0, 0, 0, report.slowest_recovery_s)
 
 
+@pytest.mark.proof("T7")
 @pytest.mark.req("MC-RUN-009")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -72,6 +76,7 @@ async def test_an_aborted_run_leaves_no_process_behind(tmp_path: Path, record_me
     assert report == trials.AbortedRuns(runs=ABORTS, left=(), slowest_s=report.slowest_s)
 
 
+@pytest.mark.proof("E1")
 @pytest.mark.req("MC-CMD-007", "MC-CMD-008", "MC-CMD-009", "MC-ENV-003")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
@@ -85,6 +90,7 @@ async def test_frames_that_mean_nothing_are_each_answered_and_change_nothing(
     assert set(report.codes) <= set(get_args(ErrorCode))
 
 
+@pytest.mark.proof("D4")
 @pytest.mark.timeout(120)
 async def test_a_full_disk_is_told_reading_goes_on_and_the_session_recovers(
     tmp_path: Path, record_measure: RecordMeasure

@@ -130,6 +130,7 @@ async def test_a_run_and_a_chat_begin_sessions_like_the_page(tmp_path: Path, pro
     assert found == [EXPECTED] * 3
 
 
+@pytest.mark.proof("L6")
 async def test_an_untrusted_project_has_no_say_and_the_environment_wins_over_the_user(
     tmp_path: Path, project: Path
 ) -> None:

@@ -74,6 +74,7 @@ def expected(scope: TokenScope, needed: TokenScope | None) -> bool:
     return needed is None or SCOPES.index(scope) >= SCOPES.index(needed)
 
 
+@pytest.mark.proof("L1")
 @pytest.mark.parametrize("scope", SCOPES)
 async def test_every_route_refuses_exactly_the_scopes_below_its_own(tmp_path: Path, scope: TokenScope) -> None:
     async with serving(tmp_path, "say: Hi.") as site:

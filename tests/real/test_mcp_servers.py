@@ -419,6 +419,7 @@ async def test_a_server_that_was_given_up_is_tried_again_when_its_tool_is_called
         assert await echo.run({"text": "hello"}, servers.watcher) == text_outcome("hello")
 
 
+@pytest.mark.proof("T6")
 async def test_a_tool_that_changed_is_listed_again_and_the_old_one_is_refused(tmp_path: Path) -> None:
     async with ready(python(SERVER), tmp_path=tmp_path) as servers:
         old, other = servers.tool("echo"), servers.tool("add")

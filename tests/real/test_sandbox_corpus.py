@@ -64,6 +64,7 @@ def site() -> Iterator[Site]:
         remove_traces()
 
 
+@pytest.mark.proof("B1")
 def test_the_corpus_is_as_large_as_promised() -> None:
     in_both = [name for name, attack in ALL_ATTACKS.items() if not attack.only]
 
@@ -89,6 +90,7 @@ def test_an_attack_gets_through_without_a_sandbox(site: Site, attack: Attack) ->
     assert _got_through(site, done.stdout), done.stdout
 
 
+@pytest.mark.proof("B1")
 @pytest.mark.parametrize(("sandbox", "attack"), on_each_backend(ALL_ATTACKS), indirect=["sandbox"])
 def test_an_attack_is_stopped(site: Site, sandbox: Detection, attack: Attack) -> None:
     done = site.run(sandbox, attack.script)
@@ -96,6 +98,7 @@ def test_an_attack_is_stopped(site: Site, sandbox: Detection, attack: Attack) ->
     assert _got_through(site, done.stdout) == [], done.stdout
 
 
+@pytest.mark.proof("B1")
 @pytest.mark.parametrize(("sandbox", "work"), on_each_backend(WORK), indirect=["sandbox"])
 def test_work_is_done(site: Site, sandbox: Detection, work: Work) -> None:
     done = site.run(sandbox, work.script)
@@ -144,6 +147,7 @@ def test_the_network_can_be_allowed_and_nothing_else_with_it(site: Site, sandbox
     assert [output for output in others if "PWNED" in output or SECRET in output] == []
 
 
+@pytest.mark.proof("B2")
 def test_where_a_command_runs_changes_nothing_about_what_it_may_write(site: Site, sandbox: Detection) -> None:
     done = site.run(sandbox, "pwd && echo x >new", cwd=site.outside)
 
@@ -152,6 +156,7 @@ def test_where_a_command_runs_changes_nothing_about_what_it_may_write(site: Site
     assert site.damage() == []
 
 
+@pytest.mark.proof("B2")
 def test_a_checkout_behind_a_link_is_the_folder_it_leads_to(site: Site, sandbox: Detection) -> None:
     link = site.base / "checkout"
     link.symlink_to(site.root)
@@ -172,6 +177,7 @@ def test_killing_the_parent_does_not_reach_makai(site: Site, sandbox: Detection)
     assert next_one.stdout == "so does the launcher\n"
 
 
+@pytest.mark.proof("B1")
 def test_a_fork_bomb_is_held_to_its_number(site: Site, sandbox: Detection) -> None:
     if not counts_processes():
         pytest.skip("root without a control group: the kernel does not count the processes of root")
@@ -276,6 +282,7 @@ def test_calls_that_containers_refuse_or_that_are_newer_than_the_filter_do_not_r
     assert found == dict.fromkeys(refused, "EPERM") | dict.fromkeys(UNKNOWN_CALLS, "ENOSYS")
 
 
+@pytest.mark.proof("B4")
 def test_a_command_costs_at_most_15_ms_more(site: Site, sandbox: Detection, record_measure: RecordMeasure) -> None:
     """The median of the first batch that keeps the bar, else of the quietest one: others use the same cores."""
     patience = time.monotonic() + PATIENCE_S

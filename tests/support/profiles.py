@@ -7,6 +7,8 @@ import os
 from hypothesis import HealthCheck, settings
 
 FAULTS = os.environ.get("MAKAI_FAULTS") == "1"
+FUZZ_COUNT = int(os.environ.get("MAKAI_FUZZ_COUNT", "1000000"))
+"""How many inputs the longest fuzz tests try in `make faults`."""
 
 
 def examples(count: int, *, in_faults: int | None = None) -> settings:

@@ -87,6 +87,12 @@ class ServeProcess:
         assert self._process is not None
         await self._process.communicate()
 
+    async def stop(self) -> None:
+        """End it in an orderly way, as a service manager does."""
+        assert self._process is not None
+        self._process.terminate()
+        await self._process.communicate()
+
     def said(self) -> str:
         return (self.folder / "serve.log").read_text(encoding="utf-8", errors="replace")
 

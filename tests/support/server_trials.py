@@ -46,14 +46,14 @@ async def dropped_connections(folder: Path, drops: int, *, seed: int) -> DropRep
             await _listen_a_while(client, received, chance)
             client.drop()
         client = await site.connect(session_id, *BOTH)
-        await client.resume(_cursor(received))
+        await client.resume(cursor_of(received))
         while (await site.sessions.dispatch(GetState(session_id))).active_run is not None:
             await client.hear()
         last = (await site.sessions.dispatch(GetState(session_id))).last_event_id
-        while _cursor(received + logged(client.frames)) < last:
+        while cursor_of(received + logged(client.frames)) < last:
             await client.hear()
         received += logged(client.frames)
-        log = await _replayed(site, session_id, last)
+        log = await replayed(site, session_id, last)
     ids = [frame["event_id"] for frame in received]
     in_log = [frame["event_id"] for frame in log]
     return DropReport(
@@ -68,7 +68,7 @@ async def dropped_connections(folder: Path, drops: int, *, seed: int) -> DropRep
 async def _listen_a_while(client: MinicodexClient, received: list[JSON], chance: random.Random) -> None:
     """Go on from the cursor, talk when nothing goes on, and stop at any moment."""
     await client.say(
-        "resume", last_seen_event_id=_cursor(received), client_capabilities=list(BOTH), req_id=str(uuid4())
+        "resume", last_seen_event_id=cursor_of(received), client_capabilities=list(BOTH), req_id=str(uuid4())
     )
     if chance.random() < 0.5:  # refused when a run goes on
         await client.say("send", text="talk", client_msg_id=str(uuid4()))
@@ -82,16 +82,16 @@ async def _listen_a_while(client: MinicodexClient, received: list[JSON], chance:
     received += logged(client.frames)
 
 
-async def _replayed(site: Site, session_id: str, last: int) -> list[JSON]:
+async def replayed(site: Site, session_id: str, last: int) -> list[JSON]:
     """Everything, from the first event on, to one who was never there."""
     reader = await site.connect(session_id, *BOTH)
     await reader.resume(0)
-    while _cursor(logged(reader.frames)) < last:
+    while cursor_of(logged(reader.frames)) < last:
         await reader.hear()
     return logged(reader.frames)
 
 
-def _cursor(frames: list[JSON]) -> int:
+def cursor_of(frames: list[JSON]) -> int:
     return int(frames[-1]["event_id"]) if frames else 0
 
 

@@ -153,8 +153,10 @@ async def serving(
     acp: bool = False,
     harness: str = "native",
     observability: Observability | None = None,
+    hosts: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Site]:
-    """`harness` runs the sessions that `Site.session` begins."""
+    """`harness` runs the sessions that `Site.session` begins; `hosts` are further names of the server, such as the
+    address of a proxy."""
     home = folder / "makai-home"
     home.mkdir(mode=0o700, exist_ok=True)
     clock = Clock()
@@ -175,7 +177,9 @@ async def serving(
             return made
 
         listening = await stack.enter_async_context(AsyncExitStack())
-        port = await listening.enter_async_context(loopback(app, GuardConfig(TOKEN, port=0, wall_clock=clock)))
+        port = await listening.enter_async_context(
+            loopback(app, GuardConfig(TOKEN, port=0, hosts=hosts, wall_clock=clock))
+        )
         http = await stack.enter_async_context(http_session())
         async with asyncio.timeout(60):
             sessions = await source.get()

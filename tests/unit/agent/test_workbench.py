@@ -140,6 +140,7 @@ async def test_rules_are_the_users_the_projects_and_the_runs(repo: Path) -> None
             bench.rules(("Edit(../x)",))
 
 
+@pytest.mark.proof("L6")
 async def test_a_project_that_is_not_trusted_settles_nothing_and_starts_nothing(repo: Path) -> None:
     mark = repo.parent / "started"
     writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Bash']\n")

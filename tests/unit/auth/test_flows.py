@@ -269,6 +269,7 @@ def device(url: str) -> LoginProvider:
     return oidc(url, flow="device_code", device_authorization_endpoint=f"{url}/device")
 
 
+@pytest.mark.proof("O6")
 async def test_the_device_flow_asks_no_more_often_than_told(waits: list[float]) -> None:
     scripts = [says(DEVICE), *[PENDING] * 5, SLOW_DOWN, SLOW_DOWN, says({"access_token": "at"})]
     async with upstream(*scripts) as server:
@@ -286,6 +287,7 @@ async def test_the_device_flow_asks_no_more_often_than_told(waits: list[float]) 
     )
 
 
+@pytest.mark.proof("O6")
 @pytest.mark.parametrize(
     ("lifetime_s", "scripts", "kind", "words", "waited"),
     [

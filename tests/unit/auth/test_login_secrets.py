@@ -125,6 +125,7 @@ def with_endpoints(url: str, canary: str) -> LoginProvider:
     )
 
 
+@pytest.mark.proof("O7")
 @pytest.mark.req("MK-AUTH-017")
 @pytest.mark.parametrize("canary", CANARIES)
 async def test_no_canary_shows_on_any_path_of_a_login(

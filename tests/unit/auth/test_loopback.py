@@ -55,6 +55,7 @@ async def is_open(port: int) -> bool:
     return True
 
 
+@pytest.mark.proof("O4")
 async def test_the_right_answer_is_taken_and_the_port_closes() -> None:
     async with listen(CALLBACK) as listener:
         port = port_of(listener)
@@ -67,6 +68,7 @@ async def test_the_right_answer_is_taken_and_the_port_closes() -> None:
     assert not await is_open(port)
 
 
+@pytest.mark.proof("O4")
 @pytest.mark.parametrize(
     ("target", "status", "words"),
     [
@@ -91,12 +93,14 @@ async def test_other_requests_change_nothing(listener: CallbackListener, target:
     assert await listener.code() == Secret("c0de")
 
 
+@pytest.mark.proof("O4")
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "OPTIONS"])
 async def test_only_get_is_an_answer(listener: CallbackListener, method: str) -> None:
     assert (await ask(listener, method=method))[0] == 405
     assert (await ask(listener))[0] == 200
 
 
+@pytest.mark.proof("O4")
 @pytest.mark.parametrize("host", ["evil.example", "localhost:1", "127.0.0.1", "evil.example:80\r\nHost: 127.0.0.1"])
 async def test_a_foreign_host_is_dns_rebinding(listener: CallbackListener, host: str) -> None:
     assert (await ask(listener, host=host))[0] == 403
@@ -118,6 +122,7 @@ async def test_bytes_that_are_no_request_of_a_browser(listener: CallbackListener
     assert (await ask(listener))[0] == 200
 
 
+@pytest.mark.proof("O4")
 async def test_a_second_answer_is_told_so_and_the_first_one_counts(listener: CallbackListener) -> None:
     assert [(await ask(listener))[0], (await ask(listener, "/callback?code=other&state=right"))[0]] == [200, 410]
     assert await listener.code() == Secret("c0de")
@@ -141,6 +146,7 @@ async def test_a_page_never_repeats_markup_of_the_request(listener: CallbackList
     assert "<b>" not in page
 
 
+@pytest.mark.proof("O4")
 async def test_a_thousand_wrong_requests_do_not_keep_the_right_one_out(listener: CallbackListener) -> None:
     for _ in range(50):
         crowd = [ask(listener, "/callback?code=evil&state=wrong") for _ in range(20)]
@@ -163,6 +169,7 @@ async def test_connections_that_say_nothing_are_bounded_and_do_not_keep_the_brow
         writer.close()
 
 
+@pytest.mark.proof("O4")
 async def test_without_an_answer_the_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback, "WAIT_S", 0.0)
     async with listen(CALLBACK) as listener:

@@ -463,6 +463,7 @@ async def test_a_corrupt_store_is_an_error_and_not_a_missing_login(home: Path, s
 POINTS = 100 if FAULTS else 10
 
 
+@pytest.mark.proof("O1")
 @pytest.mark.scaled
 async def test_processes_full_of_tasks_refresh_once_per_expiry(home: Path, record_measure: RecordMeasure) -> None:
     processes, tasks, expiries, latency_s = (32, 20, 100, 0.5) if FAULTS else (4, 5, 6, 0.02)
@@ -474,6 +475,7 @@ async def test_processes_full_of_tasks_refresh_once_per_expiry(home: Path, recor
     assert report == CrowdReport(refreshes_per_expiry=[1] * expiries, wrong_tokens=[], errors=[], revoked=False)
 
 
+@pytest.mark.proof("O2")
 @pytest.mark.scaled
 @pytest.mark.parametrize(
     "forgiving",
@@ -496,6 +498,7 @@ async def test_kill_9_during_a_refresh_never_loses_the_store_nor_a_login_that_th
         assert 0 < len(report.logins_lost) < 50
 
 
+@pytest.mark.proof("O2")
 @pytest.mark.scaled
 async def test_kill_9_during_a_save_never_loses_the_store(home: Path, record_measure: RecordMeasure) -> None:
     report = await killed_saves(home, points=POINTS)

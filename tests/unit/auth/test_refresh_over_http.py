@@ -34,6 +34,7 @@ ANSWERS: dict[str, tuple[Answer, type[AuthError]]] = {
 }
 
 
+@pytest.mark.proof("O3")
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
 async def test_only_invalid_grant_is_final_and_none_is_lost(
     home: Path, answer: Answer, expected: type[AuthError]

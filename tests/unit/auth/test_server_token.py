@@ -21,6 +21,7 @@ def plant(home: Path, text: str = GOOD, permissions: int = 0o600) -> Path:
     return path
 
 
+@pytest.mark.proof("L10")
 def test_the_first_use_makes_a_token_for_this_user_alone_and_later_ones_find_it(home: Path) -> None:
     token = load_or_create_token(home)
 
@@ -97,6 +98,7 @@ def test_a_file_without_a_token_is_refused_and_says_what_to_do(home: Path, text:
     assert refused.value.hint == "Remove it to get a new token."
 
 
+@pytest.mark.proof("L10")
 def test_a_foreign_owner_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(home)
     someone_else = os.geteuid() + 1

@@ -292,6 +292,7 @@ def test_a_lock_that_stays_taken_is_named(home: Path, store: CredentialStore, mo
 # --- the disk ---
 
 
+@pytest.mark.proof("O5")
 def test_the_content_is_on_disk_before_the_name_and_the_name_before_the_answer(
     store: CredentialStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +353,7 @@ def test_a_draft_that_a_killed_process_left_is_not_in_the_way(home: Path, store:
 # --- files that are not as they should be ---
 
 
+@pytest.mark.proof("O5")
 @pytest.mark.parametrize("bits", [0o000, 0o777])
 def test_the_umask_neither_widens_nor_closes_the_file(home: Path, store: CredentialStore, bits: int) -> None:
     home.mkdir(mode=0o700, parents=True)
@@ -375,6 +377,7 @@ def test_a_file_that_others_can_read_is_closed_as_soon_as_it_is_read(home: Path,
     assert mode(path) == 0o600
 
 
+@pytest.mark.proof("O5")
 @pytest.mark.parametrize("permissions", [0o620, 0o602, 0o666])
 def test_a_file_that_others_can_write_is_refused(home: Path, store: CredentialStore, permissions: int) -> None:
     path = plant(home, b'{"test":{"api_key":"key-1"}}', permissions)
@@ -390,6 +393,7 @@ def test_a_home_that_others_can_write_is_refused(home: Path, store: CredentialSt
     assert_refused(store, "is in a directory that other users may write to")
 
 
+@pytest.mark.proof("O5")
 @pytest.mark.parametrize("content", [b'{"test":{"api_key":"key-1"}}', None], ids=["to a store", "to nothing"])
 def test_a_link_is_refused_and_its_target_stays_as_it_is(
     home: Path, store: CredentialStore, tmp_path: Path, content: bytes | None
@@ -445,6 +449,7 @@ def test_a_read_only_home_can_be_read_and_a_change_says_what_is_wrong() -> None:
             home.chmod(0o700)
 
 
+@pytest.mark.proof("O5")
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED: only root can make files of another user")
 def test_files_and_homes_of_another_user_are_refused(home: Path, store: CredentialStore) -> None:
     path = plant(home, b'{"test":{"api_key":"key-1"}}')

@@ -127,6 +127,7 @@ def test_a_naked_machine_is_told_two_ways_to_a_model() -> None:
     ]
 
 
+@pytest.mark.proof("B3")
 def test_a_machine_without_a_sandbox_is_told_so_and_what_to_install() -> None:
     broken = SandboxCheck(works=False, level="workspace-write", text="none (no bubblewrap)")
     found = msgspec.structs.replace(HEALTHY, sandbox=broken)

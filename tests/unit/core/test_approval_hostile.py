@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def _shown(name: str, arguments: dict[str, Any], **more: Any) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.proof("T3")
 @given(command=HOSTILE, more=st.dictionaries(HOSTILE, VALUES, max_size=4))
 def test_a_command_is_shown_whole_with_every_other_argument(command: str, more: dict[str, Any]) -> None:
     text = _shown("shell", {**more, "command": command}, grant=command)
@@ -40,6 +42,7 @@ def test_a_command_is_shown_whole_with_every_other_argument(command: str, more: 
             assert not isinstance(value, int) or str(value) in text
 
 
+@pytest.mark.proof("T3")
 @given(arguments=st.dictionaries(HOSTILE, HOSTILE, max_size=5))
 def test_every_argument_of_another_tool_is_shown_to_its_end(arguments: dict[str, str]) -> None:
     text = _shown("mcp__x__y", {**arguments, "title": "Do \u202eit"})

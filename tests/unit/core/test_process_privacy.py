@@ -47,6 +47,7 @@ def looked_into(prepared: str) -> list[str]:
             holder.kill()
 
 
+@pytest.mark.proof("O8")
 def test_its_environment_and_memory_are_for_root_only() -> None:
     try:
         without = looked_into("")

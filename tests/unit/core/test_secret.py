@@ -26,6 +26,7 @@ def test_a_secret_is_not_encoded_pickled_or_copied_into_json() -> None:
         msgspec.json.encode(Secret(CANARY))
 
 
+@pytest.mark.proof("O7")
 def test_a_secret_in_a_log_record_or_a_traceback_is_masked(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         logging.getLogger("t").info("sending %s", Secret(CANARY))

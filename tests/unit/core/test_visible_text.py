@@ -69,6 +69,7 @@ def test_a_title_is_one_line() -> None:
     assert one_line("a\n  b\tc") == "a b c"
 
 
+@pytest.mark.proof("T3")
 @given(st.text())
 def test_exact_text_has_nothing_but_line_breaks_and_visible_characters(text: str) -> None:
     assert all(character == "\n" or character.isprintable() for character in exact(text))

@@ -389,6 +389,7 @@ def test_an_id_in_use_is_refused_without_disturbing_its_stream(server: Server) -
     assert frames[-1]["type"] == "result"
 
 
+@pytest.mark.proof("E3")
 @pytest.mark.req("MK-PROV-036", "MK-ENV-005")
 def test_many_streams_interleave_and_each_counts_for_itself(server: Server) -> None:
     ids = [server.open() for _ in range(20)]
@@ -412,6 +413,7 @@ def test_the_hundred_and_first_stream_is_refused_until_another_ends() -> None:
     server.open()
 
 
+@pytest.mark.proof("E3")
 @pytest.mark.req("MK-ENV-006")
 @pytest.mark.parametrize(
     ("sequence", "fault"), [(0, "invalid_sequence"), (1, "duplicate_sequence"), (3, "sequence_gap")]

@@ -79,6 +79,7 @@ def test_a_malformed_envelope_of_a_session_is_counted_too(fields: JSON) -> None:
     assert server.ask("agent_message", HELLO) == []
 
 
+@pytest.mark.proof("E3")
 def test_a_number_out_of_order_is_not_counted() -> None:
     server = AgentServer().attached()
     ids: JSON = {"stream_id": None, "session_id": server.session_id, "sequence": server.sent + 5}

@@ -168,6 +168,7 @@ def test_an_event_that_is_not_what_the_api_promises_is_an_error_naming_the_provi
     assert last.error_message.startswith(f"acme sent an event that is not {dialect.event}")
 
 
+@pytest.mark.proof("S4")
 @every_api
 @given(data=st.binary(max_size=200), framed=st.booleans(), chunk=st.sampled_from([1, 3, None]))
 def test_arbitrary_bytes_end_in_one_terminal_event(

@@ -129,6 +129,7 @@ CANARIES = [
 ]
 
 
+@pytest.mark.proof("O7")
 @pytest.mark.parametrize("canary", CANARIES)
 def test_key_like_text_never_reaches_the_user(canary: str) -> None:
     shown = scrub(f"Incorrect API key provided: {canary}. Check it.")
@@ -139,6 +140,7 @@ def test_key_like_text_never_reaches_the_user(canary: str) -> None:
     assert MASK in shown
 
 
+@pytest.mark.proof("O7")
 def test_the_very_credential_we_sent_never_reaches_the_user() -> None:
     target = Target(provider_id="acme", secret=Secret("hunter2"))
     error = http_failure(target, 401, {}, b'{"error":{"message":"key hunter2 is wrong"}}')

@@ -171,6 +171,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.proof("S4")
 @pytest.mark.parametrize(("script", "code", "message"), BROKEN.values(), ids=BROKEN)
 async def test_a_broken_answer_is_one_clear_error(script: Script, code: str, message: str) -> None:
     event, _ = await failure(script)
@@ -190,6 +191,7 @@ async def test_five_megabytes_in_one_line_are_taken() -> None:
     assert event.message.text() == big
 
 
+@pytest.mark.proof("S4")
 async def test_an_upstream_that_stalls_is_given_up() -> None:
     options = StreamOptions(max_retries=0, stall_timeout_s=0.2)
     event, _ = await failure(starts_then_hangs(HEL), options=options)

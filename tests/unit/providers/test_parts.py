@@ -31,6 +31,7 @@ def test_whatever_a_vendor_sends_the_events_keep_the_law(events: list[ev.StreamE
     assert_lawful(events)
 
 
+@pytest.mark.proof("S4")
 @given(steps=pushes, ending=endings)
 @examples(100)
 def test_nothing_follows_the_terminal_event(steps: list[Push], ending: Push) -> None:

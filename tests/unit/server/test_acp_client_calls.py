@@ -114,6 +114,7 @@ async def test_an_editor_that_does_not_answer_in_time_refuses(monkeypatch: pytes
     await editor.until(lambda: editor.cancelled == ["fs/read_text_file"])
 
 
+@pytest.mark.proof("P5")
 async def test_what_an_editor_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "MAX_TEXT", 10)
     editor = ScriptedEditor({"/f": "x" * 11}, terminal=lambda: ScriptedTerminal("y" * 30, None))

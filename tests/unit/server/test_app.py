@@ -139,6 +139,7 @@ async def test_an_oversized_body_is_refused(site: Site) -> None:
     assert status == 413
 
 
+@pytest.mark.proof("L2")
 async def test_no_answer_ever_allows_another_origin(site: Site) -> None:
     async with aiohttp.ClientSession() as http:
         for method in ("OPTIONS", "GET", "POST"):

@@ -86,6 +86,7 @@ def test_every_run_has_an_id_of_its_own_even_for_a_reused_input_id(trial: Trial)
     assert trial.state.run_counter == 3
 
 
+@pytest.mark.proof("D7")
 @pytest.mark.req("MC-RUN-006")
 def test_a_repeated_client_msg_id_is_taken_without_effect_for_good(trial: Trial) -> None:
     trial.send("hello", client_msg_id="m1")

@@ -16,6 +16,7 @@ def statuses(trial: Trial) -> list[str]:
     return [event.status for event in trial.of(ev.RunStatusChanged)]
 
 
+@pytest.mark.proof("T4")
 @pytest.mark.req("MC-APPR-001", "MC-APPR-002")
 def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
     trial.call("c1", ask=True)

@@ -97,6 +97,7 @@ class Session:
         return command
 
 
+@pytest.mark.alone
 @pytest.mark.scaled
 def test_an_event_costs_the_same_in_a_long_session(record_measure: RecordMeasure) -> None:
     session = Session()

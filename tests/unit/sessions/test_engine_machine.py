@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.profiles import examples
@@ -399,5 +400,5 @@ class Sessions(RuleBasedStateMachine):
         assert isinstance(self.log[-1].event, ev.RunFinished) or self.state.run is None or self.state.run.settled
 
 
-TestSessions = Sessions.TestCase
+TestSessions = pytest.mark.proof("E2")(Sessions.TestCase)
 TestSessions.settings = settings(examples(150), stateful_step_count=50)

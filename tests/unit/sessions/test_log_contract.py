@@ -42,6 +42,7 @@ async def test_numbers_run_from_one_without_gaps_in_each_session(log: EventLog) 
     assert [logged.event_id for logged in await log.read("one")] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.proof("D12")
 async def test_what_was_appended_is_read_back_whole(log: EventLog) -> None:
     text = 'a "quoted" \\u0000 word\nand a line \u2028 of ünï😀'
     await log.append("one", pending(CREATED, run_id=None), 0)
@@ -137,6 +138,7 @@ async def test_a_batch_ends_with_the_event_that_fills_it(log: EventLog) -> None:
     assert len(await everything(log, "one")) == 5
 
 
+@pytest.mark.proof("D12")
 @pytest.mark.parametrize("text", ["a \x00 b", "\ud800", "ok\udfff"], ids=["NUL", "surrogate", "surrogate at the end"])
 async def test_text_that_not_every_store_can_hold_is_refused(log: EventLog, text: str) -> None:
     with pytest.raises(InvalidRequest):
@@ -299,6 +301,7 @@ EVENTS = st.one_of(
 PENDING = st.builds(Pending, st.integers(0, 2**45), st.none() | st.just("run-1"), EVENTS)
 
 
+@pytest.mark.proof("D12")
 @given(appends=st.lists(st.tuples(st.sampled_from("ab"), st.lists(PENDING, min_size=1, max_size=6)), max_size=8))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_the_durable_log_and_the_one_in_memory_never_differ(

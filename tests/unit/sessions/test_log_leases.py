@@ -54,6 +54,7 @@ async def test_an_append_of_another_generation_is_refused(log: EventLog) -> None
     assert await log.last("one") == 1
 
 
+@pytest.mark.proof("D8")
 async def test_a_former_owner_appends_nothing_after_its_successor_started(store: Store) -> None:
     async with two_owners(store) as (former, newest):
         assert await newest.append("one", steps(1), 2) == (3, 3)

@@ -99,6 +99,7 @@ async def test_the_question_of_a_damaged_session_is_not_asked(home: Path) -> Non
         assert [question.session_id for question in await log.pending_approvals()] == ["one"]
 
 
+@pytest.mark.proof("D11")
 async def test_flipped_bits_are_found_and_confined_to_their_session(full: Path, record_measure: RecordMeasure) -> None:
     """In the lines, and in SQLite's own bytes before them: numbers, lengths, checksums."""
     database = full / schema.FILE_NAME

@@ -235,6 +235,7 @@ async def test_reading_does_not_wait_for_writing(log: SqliteLog, home: Path) -> 
     assert await append == (11, 11)
 
 
+@pytest.mark.proof("D9")
 async def test_types_this_version_does_not_know_are_kept_and_passed_on(log: SqliteLog, home: Path) -> None:
     await log.append("one", steps(1), 0)
     await log.close()
@@ -439,6 +440,7 @@ def unwritable(path: Path) -> Iterator[None]:
 # ---------------------------------------------------------------- crashes and speed
 
 
+@pytest.mark.proof("D2")
 def test_kill_9_loses_nothing_that_was_acknowledged(home: Path, record_measure: RecordMeasure) -> None:
     points = 10
     report = killed_writers(home, points=points)

@@ -85,6 +85,7 @@ async def test_a_follower_that_wants_no_deltas_gets_everything_else(tmp_path: Pa
         follower.close()
 
 
+@pytest.mark.proof("limit-runs")
 async def test_a_session_with_a_run_is_busy_unless_words_may_wait(tmp_path: Path) -> None:
     async with new_session(tmp_path, "pace: 1ms\nrepeat: 300 word\n---\nsay: Second.") as (_, client):
         await client.send("First")

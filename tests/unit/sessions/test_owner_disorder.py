@@ -12,6 +12,7 @@ from support.profiles import FAULTS
 SEEDS = range(200) if FAULTS else range(10)
 
 
+@pytest.mark.proof("E2")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
 async def test_sessions_in_disorder_stay_what_their_log_says(

@@ -26,6 +26,7 @@ WRITES = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
 WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_schema_json='{"type":"object"}')
 
 
+@pytest.mark.proof("T4")
 async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_runs_once(
     tmp_path: Path, project: Path
 ) -> None:

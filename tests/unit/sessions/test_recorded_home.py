@@ -76,6 +76,7 @@ async def test_every_event_is_read_as_it_was_written(log: EventLog) -> None:
     assert [(logged.event_id, logged.type) for logged in unknown] == [(2, "from_the_future")]
 
 
+@pytest.mark.proof("D9")
 @pytest.mark.parametrize("session_id", SESSIONS)
 async def test_sessions_fold_to_the_state_they_had(log: EventLog, session_id: str) -> None:
     state = fold([logged async for logged in replay(log, session_id)])

@@ -64,6 +64,7 @@ def test_public_addresses(address: str) -> None:
     assert may_be_reached(address)
 
 
+@pytest.mark.proof("L7")
 @pytest.mark.parametrize(
     "address",
     [

@@ -113,6 +113,7 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times(site: Site) -
     assert site.asked == ["/once", "/json"] + ["/loop"] * 6
 
 
+@pytest.mark.proof("L7")
 @pytest.mark.parametrize(
     ("path", "told"),
     [
@@ -128,6 +129,7 @@ async def test_redirects_elsewhere_are_told_not_followed(site: Site, path: str, 
     assert (outcome.is_error, site.asked) == (True, [path])
 
 
+@pytest.mark.proof("L7")
 @pytest.mark.parametrize(
     "host",
     [
@@ -153,6 +155,7 @@ async def test_a_name_is_refused_when_any_of_its_addresses_is_not_public(site: S
     assert site.asked == []
 
 
+@pytest.mark.proof("L7")
 async def test_the_connection_goes_to_the_address_that_was_checked(site: Site) -> None:
     """The name does not exist; it is resolved once, by us, and never again."""
     asked: list[str] = []

@@ -272,6 +272,7 @@ async def test_a_hard_link_to_a_denied_file_is_the_same_file(tmp_path: Path) -> 
     assert await grep.run({"pattern": "."}, Silent()) == text_outcome("again:1: harmless\ntwice:1: harmless")
 
 
+@pytest.mark.proof("P4")
 async def test_a_link_that_was_turned_to_a_denied_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "harmless").write_text("harmless")
     (tmp_path / "secret").write_text("secret")

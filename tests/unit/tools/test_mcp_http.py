@@ -146,6 +146,7 @@ async def test_a_server_that_forgets_again_and_again_is_asked_twice_and_the_erro
     assert (asked, site.calls) == (2, [])
 
 
+@pytest.mark.proof("T6")
 async def test_a_tool_that_changed_with_the_restart_is_not_called(tmp_path: Path) -> None:
     site = Site(NO_SESSION)
     async with connected(site, tmp_path) as client:

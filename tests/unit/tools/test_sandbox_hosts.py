@@ -30,6 +30,7 @@ def test_every_way_to_write_a_host_has_one_form(written: str, form: str) -> None
     assert normalised_hosts([written]) == (form,)
 
 
+@pytest.mark.proof("L7")
 @pytest.mark.parametrize(
     "written",
     [
@@ -52,6 +53,7 @@ def test_what_names_no_host_is_refused(written: str) -> None:
         parse_host(written)
 
 
+@pytest.mark.proof("L7")
 @pytest.mark.parametrize(
     ("pattern", "name", "port", "covers"),
     [

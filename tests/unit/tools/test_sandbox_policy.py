@@ -111,6 +111,7 @@ CONFINED = SandboxPolicy(level="workspace-write", roots=("/usr",))
 NOTHING = first_that_works([lambda: "bubblewrap is not installed", lambda: "Landlock is missing"])
 
 
+@pytest.mark.proof("B3")
 def test_without_a_sandbox_nothing_runs_confined_and_the_error_says_what_to_install() -> None:
     for attempt in (lambda: NOTHING.wrap(CONFINED, ["true"]), lambda: NOTHING.holding(CONFINED)):
         with pytest.raises(NotSupported) as caught:

@@ -197,6 +197,7 @@ async def test_a_name_that_leads_to_this_machine_or_network_is_refused(bench: Be
     assert proxy.notice() == "[blocked: a.example is not on the public internet]\n"
 
 
+@pytest.mark.proof("L7")
 async def test_the_addresses_that_were_checked_are_those_that_are_connected_to(bench: Bench) -> None:
     port = await bench.serve(echo)
     bench.answers["a.example"] = [["127.0.0.1"], ["127.0.0.2"]]  # it changes after the first lookup

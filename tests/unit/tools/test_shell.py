@@ -150,6 +150,7 @@ async def test_characters_cut_by_a_read_arrive_whole(tmp_path: Path) -> None:
     assert "".join(watching.heard) == "café"
 
 
+@pytest.mark.proof("limit-output")
 async def test_long_output_keeps_its_ends_and_is_whole_in_a_file(tmp_path: Path) -> None:
     size = 64 * 1024 * 1024
     watching = Silent()
@@ -224,6 +225,7 @@ async def test_the_command_is_started_as_the_wrapper_says_while_what_it_needs_is
     assert order == [("--noprofile", "--norc", "-c", "echo $WRAPPED; ls"), "released"]
 
 
+@pytest.mark.proof("T3")
 async def test_what_is_opened_is_what_was_shown_or_nothing_is_run(tmp_path: Path) -> None:
     """The answer to a question opens the folder that a link led to when it was asked."""
     for name in ("work", "shown", "secret"):
@@ -287,6 +289,7 @@ async def test_processes_in_the_background_end_with_the_command(tmp_path: Path) 
     assert processes_with(mark) == []
 
 
+@pytest.mark.proof("T7")
 @pytest.mark.scaled
 async def test_aborted_runs_leave_no_process(tmp_path: Path, record_measure: RecordMeasure) -> None:
     runs = 200 if FAULTS else 20
@@ -327,6 +330,7 @@ async def test_nothing_of_a_call_stays_open(tmp_path: Path) -> None:
     assert open_descriptors() - before == set()
 
 
+@pytest.mark.proof("O8")
 async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None:
     kept = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "LC_TIME": "C", "http_proxy": "http://proxy:1"}
     names = ("OPENAI_API_KEY", "MAKAI_HOME", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "LD_PRELOAD", "BASH_ENV")

@@ -59,6 +59,7 @@ def test_files_beneath_the_root_are_read_by_relative_and_absolute_paths(root: Pa
     assert [content(workspace, path) for path in paths] == [INSIDE] * 5
 
 
+@pytest.mark.proof("P1")
 @pytest.mark.parametrize("attempt", ["read", "list", "stat", "place"])
 def test_no_spelling_reads_outside_the_root(root: Path, outside: Path, workspace: Workspace, attempt: str) -> None:
     actions: dict[str, Callable[[str], object]] = {
@@ -79,6 +80,7 @@ def test_no_spelling_reads_outside_the_root(root: Path, outside: Path, workspace
         assert str(found).startswith(f"{root}/"), path
 
 
+@pytest.mark.proof("P1")
 def test_no_spelling_writes_outside_the_root(outside: Path, workspace: Workspace, tmp_path: Path) -> None:
     for path in spellings(outside):
         with suppress(FileRefused):
@@ -95,6 +97,7 @@ def test_outside_and_missing_are_different_errors_with_a_hint(root: Path, outsid
         workspace.open_read("nothing")
 
 
+@pytest.mark.proof("P2")
 def test_links_that_lead_outside_are_refused_and_inner_ones_followed(
     root: Path, outside: Path, workspace: Workspace
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_write_through_an_inner_link_changes_the_file_and_keeps_the_link(root:
     assert (root / "link").is_symlink()
 
 
+@pytest.mark.proof("P2")
 def test_a_write_to_a_hard_link_leaves_the_other_name_as_it_was(root: Path, outside: Path) -> None:
     os.link(outside / "secret", root / "hard")
 
@@ -137,6 +141,7 @@ def test_a_write_to_a_hard_link_leaves_the_other_name_as_it_was(root: Path, outs
     assert ((root / "hard").read_bytes(), changes(outside)) == (b"new", 0)
 
 
+@pytest.mark.proof("P3")
 @pytest.mark.scaled
 def test_a_swapped_link_never_leads_outside(tmp_path: Path, record_measure: RecordMeasure) -> None:
     tries = 60_000 if FAULTS else 2_000
@@ -147,6 +152,7 @@ def test_a_swapped_link_never_leads_outside(tmp_path: Path, record_measure: Reco
     assert min(report.inside, report.refused) > (1_000 if FAULTS else 0)
 
 
+@pytest.mark.proof("P4")
 def test_a_folder_whose_name_begins_like_the_root_is_outside(tmp_path: Path) -> None:
     for name in ("app", "app-secret"):
         (tmp_path / name).mkdir()
@@ -347,6 +353,7 @@ def test_systems_without_openat2_are_told_so(tmp_path: Path, monkeypatch: pytest
         Workspace([tmp_path]).open_read("x")
 
 
+@pytest.mark.proof("P2")
 def test_a_bind_mount_of_the_hidden_folder_is_hidden(root: Path, outside: Path) -> None:
     """In a namespace of its own, where this is allowed."""
     program = (

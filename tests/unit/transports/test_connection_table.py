@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from makai.transports.connection_table import (
     FLUSH_DEADLINE_S,
     HEADER_DEADLINE_S,
@@ -19,6 +21,7 @@ def opened(table: ConnectionTable, *peers: str) -> list[OpenConnection]:
     return made
 
 
+@pytest.mark.proof("limit-connections")
 def test_above_the_cap_the_oldest_connection_without_a_token_goes() -> None:
     table = ConnectionTable(ListenerLimits(unauthenticated=3, total=10))
     first, second, *_ = opened(table, "a", "a", "a")

@@ -101,6 +101,7 @@ def test_our_encoding_is_that_of_the_proto_file(tmp_path: Path, monkeypatch: pyt
         assert generated.Frame.FromString(encode_frame(frame)).json == text
 
 
+@pytest.mark.proof("L1", "E5")
 @needs_grpc
 @pytest.mark.parametrize(
     ("token", "message"),
@@ -128,6 +129,7 @@ async def test_wrong_tokens_are_slowed_down() -> None:
             await connect_grpc(url, Secret("wrong"))
 
 
+@pytest.mark.proof("L2")
 @needs_grpc
 async def test_a_call_with_an_origin_is_refused(accepted: Accepted) -> None:
     grpc = importlib.import_module("grpc.aio")
@@ -140,6 +142,7 @@ async def test_a_call_with_an_origin_is_refused(accepted: Accepted) -> None:
     assert not accepted.channel.done()
 
 
+@pytest.mark.proof("E5")
 @needs_grpc
 async def test_a_cancelled_call_is_a_peer_that_has_gone(accepted: Accepted) -> None:
     grpc = importlib.import_module("grpc.aio")
@@ -156,6 +159,7 @@ async def test_a_cancelled_call_is_a_peer_that_has_gone(accepted: Accepted) -> N
             await channel.send([b"2"])
 
 
+@pytest.mark.proof("E5")
 @needs_grpc
 async def test_a_frame_above_the_limit_ends_the_call(accepted: Accepted) -> None:
     frame = b"x" * (LIMIT + 100)

@@ -36,6 +36,7 @@ def check(
     return caller if isinstance(caller, guards.GuardRefusal) else None
 
 
+@pytest.mark.proof("L1")
 @pytest.mark.parametrize("target", ROUTES)
 @pytest.mark.parametrize(
     "headers",
@@ -86,6 +87,7 @@ def test_with_the_token_every_route_answers(target: str, headers: list[tuple[byt
     assert check(*headers, target=target) is None
 
 
+@pytest.mark.proof("L2")
 @pytest.mark.parametrize(
     "origins",
     [
@@ -108,6 +110,7 @@ def test_our_own_origins_pass(origin: bytes) -> None:
     assert check(BEARER, (b"Origin", origin)) is None
 
 
+@pytest.mark.proof("L3")
 @pytest.mark.parametrize(
     "host",
     [
@@ -128,6 +131,7 @@ def test_our_own_hosts_pass(host: bytes) -> None:
     assert check(BEARER, host=host) is None
 
 
+@pytest.mark.proof("L3")
 @pytest.mark.parametrize("hosts", [[], [b"127.0.0.1:8717"] * 2, [b"127.0.0.1:8717", b"evil.com"]])
 def test_there_is_exactly_one_host(hosts: list[bytes]) -> None:
     request = guards.GuardedRequest("GET", "/", [BEARER, *((b"host", host) for host in hosts)], "127.0.0.1")
@@ -150,6 +154,7 @@ SPELLINGS = [
 ]  # fmt: skip
 
 
+@pytest.mark.proof("L4")
 @pytest.mark.parametrize("target", SPELLINGS)
 def test_no_spelling_of_a_path_gets_around_the_token(target: str) -> None:
     assert check(target=target) == UNAUTHORIZED
@@ -171,6 +176,7 @@ def test_only_reading_a_health_check_is_free(method: str) -> None:
     assert check(target="/healthz", method=method) == UNAUTHORIZED
 
 
+@pytest.mark.proof("limit-message")
 @pytest.mark.parametrize(
     ("length", "refusal"),
     [(b"0", None), (b"1000", None)]

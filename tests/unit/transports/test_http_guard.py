@@ -61,6 +61,7 @@ async def test_with_token_host_and_no_origin_the_route_is_reached(route: Route) 
     assert (await route.ask(BEARER)).endswith(b"\r\n\r\ninside")
 
 
+@pytest.mark.proof("L1")
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
@@ -84,6 +85,7 @@ async def test_a_refusal_comes_before_the_handler_and_the_body(route: Route, hea
     assert b"access-control" not in answer.lower()
 
 
+@pytest.mark.proof("L4")
 @pytest.mark.parametrize(
     "line",
     [
@@ -100,12 +102,14 @@ async def test_no_request_line_reaches_a_handler_without_the_token(route: Route,
     assert route.reached == 0
 
 
+@pytest.mark.proof("L3")
 @pytest.mark.parametrize("host", ["evil.com", "127.0.0.1.nip.io:{}", "LOCALHOST:{}", "localhost", "[::]:{}", "a/b?"])
 async def test_a_foreign_host_reaches_nothing(route: Route, host: str) -> None:
     assert status(await route.ask(BEARER, host=host.format(route.port))) in (400, 421)
     assert route.reached == 0
 
 
+@pytest.mark.proof("L2")
 async def test_a_preflight_is_never_answered_with_permission(route: Route) -> None:
     preflight = "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n"
     answer = await route.ask(preflight, line="OPTIONS /v1/makai HTTP/1.1")
@@ -114,6 +118,7 @@ async def test_a_preflight_is_never_answered_with_permission(route: Route) -> No
     assert b"access-control" not in answer.lower()
 
 
+@pytest.mark.proof("limit-connections")
 async def test_above_the_limit_connections_are_refused_and_let_in_again_later() -> None:
     route = Route()
     route.release.clear()
@@ -134,6 +139,7 @@ async def test_wrong_tokens_are_slowed_down(route: Route) -> None:
     assert (statuses[0], statuses[-1], with_token) == (401, 429, 200)
 
 
+@pytest.mark.proof("L1")
 async def test_the_token_is_never_logged(route: Route, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     offer = (

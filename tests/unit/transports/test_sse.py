@@ -218,6 +218,7 @@ async def test_a_client_says_why_it_cannot_send() -> None:
     await idle.close()
 
 
+@pytest.mark.proof("S3")
 @pytest.mark.req("MK-TRANS-006")
 @given(value=values)
 @settings(max_examples=300)

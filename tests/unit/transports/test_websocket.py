@@ -228,6 +228,7 @@ async def test_a_client_sees_that_the_server_has_gone() -> None:
         assert (client.state, client.close_code) == (ConnectionState.CLOSED, 1000)
 
 
+@pytest.mark.proof("W1", "W3", "limit-message")
 @pytest.mark.req("MK-TRANS-010")
 @pytest.mark.parametrize(
     ("first_byte", "payload", "length", "code"),
@@ -266,6 +267,7 @@ async def test_text_that_is_no_json_is_passed_on_and_the_connection_stays() -> N
             assert await client.receive() == (FIN | TEXT, payload)
 
 
+@pytest.mark.proof("W1")
 async def test_a_message_in_fragments_with_a_ping_between_them_arrives_whole() -> None:
     async with websocket_server() as port, raw_client(port) as client:
         client.send(TEXT, b'"one ')
@@ -278,6 +280,7 @@ async def test_a_message_in_fragments_with_a_ping_between_them_arrives_whole() -
         ]
 
 
+@pytest.mark.proof("W2")
 async def test_a_deflate_bomb_is_refused_without_being_unpacked() -> None:
     compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = compressor.compress(bytes(64 * 1024 * 1024)) + compressor.flush(zlib.Z_SYNC_FLUSH)
@@ -291,6 +294,7 @@ async def test_a_deflate_bomb_is_refused_without_being_unpacked() -> None:
     assert peak() < 5_000_000
 
 
+@pytest.mark.proof("W2")
 async def test_endless_fragments_cost_no_memory() -> None:
     async with websocket_server() as port, raw_client(port) as client:
         with peak_memory() as peak:
@@ -356,6 +360,7 @@ def test_frames_have_the_shortest_head_their_length_allows() -> None:
     }
 
 
+@pytest.mark.proof("limit-heartbeat")
 async def test_a_client_that_stops_answering_pings_is_dropped() -> None:
     ended = asyncio.Event()
 

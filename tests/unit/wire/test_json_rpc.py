@@ -125,6 +125,7 @@ def test_parameters_stay_as_they_were_written_and_null_is_not_absent(peer: json_
     assert peer.notify("m", Raw(b'{"a":\n1}')) == b'{"jsonrpc":"2.0","method":"m","params":{"a": 1}}\n'
 
 
+@pytest.mark.proof("E7")
 @pytest.mark.parametrize("raw", [b"0", b"-5", b"123456789012345678901234567890", b'"1"', b'"\\u00e9 x"', b'""'])
 def test_ids_are_echoed_byte_for_byte(peer: json_rpc.JsonRpcPeer, raw: bytes) -> None:
     [request] = peer.receive(b'{"jsonrpc":"2.0","id":%s,"method":"m"}' % raw)
@@ -132,6 +133,7 @@ def test_ids_are_echoed_byte_for_byte(peer: json_rpc.JsonRpcPeer, raw: bytes) ->
     assert peer.respond(request.id, {}) == b'{"jsonrpc":"2.0","id":%s,"result":{}}\n' % raw
 
 
+@pytest.mark.proof("E7")
 def test_one_and_the_text_one_are_two_ids(peer: json_rpc.JsonRpcPeer) -> None:
     assert peer.receive(line(id=1, method="a")) == [json_rpc.IncomingRequest(1, "a", None)]
     assert peer.receive(line(id="1", method="b")) == [json_rpc.IncomingRequest("1", "b", None)]
@@ -166,6 +168,7 @@ def test_a_request_can_be_cancelled_until_it_is_answered_and_forgotten_any_time(
     assert (peer.receive(line(id=2, result=1)), peer.stray_responses) == ([], 1)
 
 
+@pytest.mark.proof("limit-inbound")
 def test_unanswered_requests_are_bounded_in_both_directions() -> None:
     peer = json_rpc.JsonRpcPeer(max_pending=2)
     for number in (1, 2):

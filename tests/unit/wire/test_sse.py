@@ -48,6 +48,7 @@ def by_the_letter(stream: bytes) -> list[str]:
     return events
 
 
+@pytest.mark.proof("S1")
 @pytest.mark.req("MK-TRANS-007")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
 def test_vectors_hold_whole_byte_by_byte_and_at_every_cut(vector: dict[str, Any]) -> None:
@@ -93,6 +94,7 @@ def test_an_event_is_dispatched_at_a_carriage_return_without_waiting_for_a_line_
 LARGE = b"data: " + b"x" * 94  # one event of exactly 100 bytes
 
 
+@pytest.mark.proof("S2")
 @pytest.mark.parametrize("before", [b"", b"\n", b"\n\n\n", b"data: ok\n\n", b": c\n\n\n", b"\r\n"])
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\n\ndata: ok\n\n"])
 def test_the_size_limit_is_exact_however_the_stream_is_cut(before: bytes, end: bytes) -> None:
@@ -121,6 +123,7 @@ def test_two_megabytes_byte_by_byte_are_one_event() -> None:
     assert decoder.feed_data(b"\n\n") == [b"x" * 2_000_000]
 
 
+@pytest.mark.proof("S2")
 def test_a_million_tiny_lines_are_one_event() -> None:
     decoder = SSEDecoder()
     for chunk in [b"data\n" * 1000] * 1000:
@@ -128,6 +131,7 @@ def test_a_million_tiny_lines_are_one_event() -> None:
     assert decoder.feed_data(b"\n") == [b"\n" * 999_999]
 
 
+@pytest.mark.proof("S2")
 @pytest.mark.parametrize(
     "line", [b"event: " * 300_000, b"data: " * 300_000, b"event: x\n" * 200_000, b": c\n" * 500_000]
 )

@@ -76,6 +76,7 @@ REFUSED: list[bytes] = [
 ]  # fmt: skip
 
 
+@pytest.mark.proof("J1")
 @pytest.mark.parametrize(("document", "value"), ACCEPTED, ids=lambda part: repr(part)[:40])
 def test_valid_documents_give_their_value(document: bytes, value: Any) -> None:
     decoded = strict_json.decode(document)
@@ -86,6 +87,7 @@ def test_valid_documents_give_their_value(document: bytes, value: Any) -> None:
     assert strict_json.decode(strict_json.encode(decoded)) == decoded
 
 
+@pytest.mark.proof("J1", "J2")
 @pytest.mark.parametrize("document", REFUSED, ids=lambda document: repr(document)[:40])
 def test_anything_else_is_a_parse_error(document: bytes) -> None:
     with pytest.raises(ParseError):
@@ -115,11 +117,13 @@ def test_a_document_that_ends_too_early_is_not_blamed_on_its_surrogates(text: st
         strict_json.decode(text)
 
 
+@pytest.mark.proof("J2")
 def test_negative_zero_keeps_its_sign_only_as_a_float() -> None:
     assert math.copysign(1, strict_json.decode(b"-0.0")) == -1.0
     assert math.copysign(1, strict_json.decode(b"-0")) == 1.0
 
 
+@pytest.mark.proof("limit-message")
 def test_a_document_at_the_size_limit_passes_and_one_byte_more_is_refused() -> None:
     assert strict_json.decode(b'"abc"', max_bytes=5) == "abc"
     with pytest.raises(ParseError, match="6 bytes exceeds the limit of 5 bytes"):
@@ -128,12 +132,14 @@ def test_a_document_at_the_size_limit_passes_and_one_byte_more_is_refused() -> N
         strict_json.decode('"éé"', max_bytes=5)
 
 
+@pytest.mark.proof("limit-depth")
 def test_depth_is_counted_outside_strings_and_not_across_siblings() -> None:
     assert strict_json.decode(b'[["]]]"],["[[["],["\\"[["]]', max_depth=2) == [["]]]"], ["[[["], ['"[[']]
     with pytest.raises(ParseError, match="more than 2 levels"):
         strict_json.decode(b'[["]]]",[1]]]', max_depth=2)
 
 
+@pytest.mark.proof("limit-depth")
 def test_a_depth_limit_beyond_the_interpreter_stack_still_gives_a_parse_error() -> None:
     with pytest.raises(ParseError, match="nested too deeply"):
         strict_json.decode(b"[" * 50_000 + b"]" * 50_000, max_depth=100_000)
@@ -156,6 +162,7 @@ class Point(msgspec.Struct):
 POINT = msgspec.json.Decoder(Point)
 
 
+@pytest.mark.proof("J2")
 def test_typed_decoding_ignores_unknown_members_and_takes_the_last_duplicate() -> None:
     assert strict_json.decode_with(POINT, b'{"x":1,"y":[],"x":2}') == Point(x=2)
 
@@ -174,6 +181,7 @@ def test_typed_decoding_refuses_wrong_types_and_keeps_the_rules_for_skipped_memb
         strict_json.decode_with(POINT, document)
 
 
+@pytest.mark.proof("J3")
 @examples(5000)
 @given(st.binary(max_size=60) | mutated_json())
 def test_any_bytes_give_a_storable_value_or_a_parse_error(document: bytes) -> None:
@@ -185,6 +193,7 @@ def test_any_bytes_give_a_storable_value_or_a_parse_error(document: bytes) -> No
     assert b"\\u0000" not in strict_json.encode(value).replace(b"\\\\", b"")
 
 
+@pytest.mark.proof("J3")
 @examples(500)
 @given(values)
 def test_every_value_survives_the_round_trip(value: Any) -> None:

@@ -48,6 +48,7 @@ async def test_lines_are_counted_from_one_and_keep_their_ends(
     assert facts(served) == []
 
 
+@pytest.mark.proof("P5")
 @pytest.mark.req("ACP-CLIENT-008")
 async def test_what_cannot_be_read_is_refused_with_its_code(tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("outside")
@@ -139,6 +140,7 @@ async def test_a_write_in_plan_mode_is_refused(tmp_path: Path) -> None:
         assert list(served.folder.iterdir()) == []
 
 
+@pytest.mark.proof("P5")
 @pytest.mark.req("ACP-CLIENT-008")
 async def test_what_cannot_be_written_is_refused_with_its_code(tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("outside")

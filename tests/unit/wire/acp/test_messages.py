@@ -156,6 +156,7 @@ def test_every_method_of_the_schema_has_its_type() -> None:
     assert methods.AGENT_REQUESTS["session/set_model"] is sessions.SetModelRequest  # no longer in the schema
 
 
+@pytest.mark.proof("E6")
 @pytest.mark.req("ACP-INIT-007", "ACP-INIT-009", "ACP-EXT-003", "ACP-PROMPT-004", "ACP-PROMPT-005")
 @pytest.mark.parametrize("name", MODELLED)
 def test_a_message_is_read_and_written_again_unchanged(name: str) -> None:
