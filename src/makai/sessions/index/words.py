@@ -2,7 +2,7 @@
 
 A store whose own parser splits text otherwise gets these words, so that a query finds the same in every store. Letters
 and digits are words; case and the diacritics of Latin letters do not count; a character of a script that is written
-without spaces is a word of its own, and so is each pair of neighbours among them, which narrows a search down.
+without spaces is a word of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from makai.sessions.index.search_text import is_unspaced
 
 MAX_LEXEME: Final = 100
 """Characters of a word that are looked up; the rest is compared in the text."""
+_MAX_SHORT: Final = 4
 _MAX_FOLDED: Final = 20_000
 _DIACRITICS: Final = frozenset(
     "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u0309\u030a\u030b\u030c\u030f\u0311\u031b"
@@ -54,11 +55,12 @@ def split_words(text: str) -> list[str]:
 
 
 def lexemes(words: Sequence[str]) -> set[str]:
-    """What is looked up for words that follow each other."""
-    found = {word[:MAX_LEXEME] for word in words}
-    if any(len(word) == 1 and not word.isascii() for word in found):
-        found.update(one + other for one, other in pairwise(words) if is_unspaced(one) and is_unspaced(other))
-    return found
+    """What is looked up for words that follow each other: each of them, and every two neighbours that are short. Short
+    words, and the characters of scripts without spaces, are in so many texts that a phrase of them is found by their
+    pairs only."""
+    short = [word if len(word) <= _MAX_SHORT else "" for word in words]
+    found = {f"{one}_{other}" for one, other in pairwise(short) if one and other}
+    return found.union(word[:MAX_LEXEME] for word in words)
 
 
 def as_sequence(words: Iterable[str]) -> str:
