@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
+from uuid import uuid4
 
 import msgspec
 from psycopg import errors
@@ -156,7 +157,9 @@ UPDATE index_state SET compares = %(holder)s, compares_to = clock_timestamp() + 
 WHERE compares = %(holder)s OR compares_to < clock_timestamp() RETURNING compared_ms
 """
 _COMPARED: Final = """
-UPDATE index_state SET compares_to = '-infinity', compared_ms = coalesce(%(compared_ms)s, compared_ms)
+UPDATE index_state SET compares_to = '-infinity', compared_ms = least(
+    coalesce(%(compared_ms)s, compared_ms), (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+)
 WHERE compares = %(holder)s
 """
 _MAY_ERASE: Final = """
@@ -174,10 +177,8 @@ SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 'index_entry'::
 class PostgresIndex:
     """`SharedIndex`. Tables are made when they are first needed."""
 
-    def __init__(self, database: Database, holder: str) -> None:
-        """`holder` tells this process from all others."""
-        self._database = database
-        self._holder = holder
+    def __init__(self, database: Database) -> None:
+        self._holder = str(uuid4())
         self._writing = ConnectionPool(database, 1, *_SETTINGS)
         # The planner knows too little of new tables, and would rather read all of them than ask the GIN index.
         self._reading = ConnectionPool(database, 2, *_SETTINGS, "SET enable_seqscan = off")

@@ -130,8 +130,8 @@ class SqliteIndex:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
 
-    async def cursors(self) -> Mapping[str, IndexCursor]:
-        return await self._write(_cursors)
+    async def cursors(self, session_ids: Sequence[str] | None = None) -> Mapping[str, IndexCursor]:
+        return await self._write(lambda connection: _cursors(connection, session_ids))
 
     async def add(self, pages: Sequence[IndexPage], *, is_backlog: bool) -> None:
         await self._write(lambda connection: _add(connection, pages, is_backlog))
@@ -257,8 +257,12 @@ class _Transaction:
                 self._connection.execute("ROLLBACK")
 
 
-def _cursors(connection: sqlite3.Connection) -> Mapping[str, IndexCursor]:
-    rows = connection.execute("SELECT session_id, created_ms, last, fold FROM session").fetchall()
+def _cursors(connection: sqlite3.Connection, session_ids: Sequence[str] | None) -> Mapping[str, IndexCursor]:
+    chosen = "" if session_ids is None else " WHERE session_id IN (SELECT value FROM json_each(:ids))"
+    rows = connection.execute(
+        f"SELECT session_id, created_ms, last, fold FROM session{chosen}",
+        {"ids": msgspec.json.encode(session_ids).decode()},
+    ).fetchall()
     return {
         session_id: IndexCursor(created_ms=created_ms, last=last, fold=_FOLD.decode(fold))
         for session_id, created_ms, last, fold in rows

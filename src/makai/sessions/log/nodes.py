@@ -12,11 +12,14 @@ So it is in the store beside the events, and not in the log.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
 from makai.sessions.log.base import EventLog
+
+if TYPE_CHECKING:
+    from makai.sessions.log.postgres.connecting import Database
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,3 +71,11 @@ class ClusterLog(EventLog, Protocol):
 
     async def misplaced(self) -> list[str]:
         """Sessions of this node whose folders another live node has, and this one has not."""
+
+
+@runtime_checkable
+class HasDatabase(Protocol):
+    """A log whose database can hold views of the log, too, for all nodes."""
+
+    @property
+    def database(self) -> Database: ...

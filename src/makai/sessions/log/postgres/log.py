@@ -100,6 +100,10 @@ class PostgresLog:
         return log
 
     @property
+    def database(self) -> Database:
+        return self._database
+
+    @property
     def lease(self) -> base.Lease:
         return self._membership.lease
 
