@@ -61,7 +61,7 @@ _MAX_RETRY_S: Final = 60.0
 _ERASE_WAIT_S: Final = 2.0
 COMPARE_EVERY_S: Final = 10.0
 """How often a shared index is compared with the log."""
-_COMPARE_SHARE: Final = 20
+COMPARE_SHARE: Final = 20
 """It takes a twentieth of the time at most."""
 _COMPARE_LEASE_S: Final = 30.0
 """How long a node that died while it compared keeps others from it."""
@@ -296,7 +296,7 @@ class Indexer:
             await index.end_compare(now_ms - _CLOCKS_DIFFER_MS if is_mine else None)
             self._behind = behind
         took_s = asyncio.get_running_loop().time() - began
-        self._next_compare = began + took_s + max(COMPARE_EVERY_S, _COMPARE_SHARE * took_s)
+        self._next_compare = began + took_s + max(COMPARE_EVERY_S, COMPARE_SHARE * took_s)
 
     async def _find_backlog(self, since_ms: int) -> frozenset[str]:
         """Put the sessions that are behind into the backlog, of those that were updated since then; returns their ids.
