@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from makai.agent.host import Models
 from makai.core.config import ClusterConfig, Config
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
-from makai.sessions.log.opening import is_postgres, join_cluster, open_log
+from makai.sessions.log.opening import is_postgres, join_cluster, open_log, store_of
 from makai.sessions.owner import OwnedSessions
 
 if TYPE_CHECKING:
@@ -37,9 +39,10 @@ async def own_sessions(
     once, others when a session is first used. `config` is the user's, which is read when it is not given; `environ` and
     `on_process` are those of `OwnedSessions`."""
     found = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
+    found = msgspec.structs.replace(found, store=store_of(home, found))
     if is_postgres(found.store):
         return await _join(home, models, durable, found, environ, on_process)
-    log = None if config is None else await open_log(home, config.store)
+    log = None if config is None else await open_log(home, found.store)
     return await OwnedSessions.open(home, models, log=log, recover_all=durable, environ=environ, on_process=on_process)
 
 
