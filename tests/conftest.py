@@ -67,6 +67,8 @@ hypothesis.settings.load_profile("makai")
 def started_launcher() -> None:
     """It is a process and a socket of its own: tests that count those must not meet its start."""
     launcher().start()
+    if os.environ.get(STORE_VARIABLE) == "postgres":
+        postgres_homes.start()  # no deadline of a test includes it
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Puts the sessions of every MAKAI_HOME into PostgreSQL, each into a schema of its own, for `make test-postgres`. A home
+"""Puts the sessions of every MAKAI_HOME into PostgreSQL, each into a schema of its own: `make test-postgres`. A home
 whose config.toml names a store keeps it."""
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 
 from makai.core.config import Config, StoreConfig
 from makai.sessions.log import opening
+from support.postgres import shared_server
 
 
 @cache
 def _url_of(home: str) -> str:
-    from support.postgres import shared_server
-
     return shared_server().new_schema()
 
 
@@ -39,3 +38,8 @@ def install() -> None:
 
     opening.store_of = _store_of
     subprocess.Popen.__init__ = start_with_store  # type: ignore[method-assign]
+
+
+def start() -> None:
+    """Start the server before a test needs it."""
+    shared_server()

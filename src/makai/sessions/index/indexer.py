@@ -196,13 +196,13 @@ class Indexer:
         if self._caught_up.is_set() and not isinstance(self._index, SharedIndex):
             return True
         self._hurry.set()
+        until = asyncio.get_running_loop().time() + min(max(wait_s, _LIVE_WAIT_S), MAX_WAIT_S)
         try:
-            async with asyncio.timeout(min(max(wait_s, _LIVE_WAIT_S), MAX_WAIT_S)):
+            async with asyncio.timeout_at(until):
                 await self._caught_up.wait()
-                await self._others_caught_up()
         except TimeoutError:
             return False
-        return self._is_built
+        return self._is_built and await self._others_caught_up(until)
 
     async def _hit(self, found: FoundSession, scope: SearchScope) -> SearchHit | None:
         """What the log says about a session now; None when it is gone, or not asked for any more."""
@@ -317,12 +317,16 @@ class Indexer:
             await self._index.forget(lost)
         return frozenset(self._backlog)
 
-    async def _others_caught_up(self) -> None:
-        """Wait until a shared index has what other nodes appended."""
+    async def _others_caught_up(self, until: float) -> bool:
+        """Whether a shared index has what other nodes appended; waits for it until this time of the event loop."""
         pause_s = _FIRST_POLL_S
         while isinstance(self._index, SharedIndex) and not await self._has_all(self._index):
-            await asyncio.sleep(pause_s)
+            left_s = until - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                return False
+            await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _MAX_POLL_S)
+        return True
 
     async def _has_all(self, index: SharedIndex) -> bool:
         try:

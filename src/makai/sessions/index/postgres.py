@@ -44,6 +44,7 @@ from makai.sessions.index.search_text import Highlighter, SearchQuery, SearchTer
 from makai.sessions.index.words import MAX_LEXEME, as_sequence, lexemes, split_words
 from makai.sessions.log.postgres.arrays import integers, texts
 from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database
+from makai.sessions.log.postgres.rows import is_storable
 
 T = TypeVar("T")
 _Row: TypeAlias = tuple[Any, ...]
@@ -189,7 +190,7 @@ class PostgresIndex:
         if session_ids is None:
             rows = await self._run(self._reading, lambda connection: _rows(connection, statement))
         else:
-            chosen = {"ids": texts(session_ids)}
+            chosen = {"ids": texts(list(filter(is_storable, session_ids)))}
             of_them = f"{statement} AND session_id = ANY(%(ids)s)"
             rows = await self._run(self._reading, lambda connection: _rows(connection, of_them, chosen))
         return {
@@ -222,7 +223,8 @@ class PostgresIndex:
         return await self._run(self._reading, lambda connection: _find(connection, wanted, query, scope))
 
     async def usage(self, since_ms: int, tz_minutes: int, session_id: str | None) -> list[UsageRow]:
-        wanted = {"since": -(-since_ms // SLOT_MS), "shift": tz_minutes * 60_000, "session_id": session_id}
+        wanted: dict[str, Any] = {"since": -(-since_ms // SLOT_MS), "shift": tz_minutes * 60_000}
+        wanted["session_id"] = _storable(session_id)
         rows = await self._run(self._reading, lambda connection: _rows(connection, _USAGE, wanted))
         return [usage_row(row) for row in rows]
 
@@ -348,7 +350,7 @@ async def _remove_entries(connection: Connection, keys: Sequence[int]) -> None:
 
 async def _forget(connection: Connection, session_ids: Sequence[str]) -> None:
     async with connection.transaction():
-        gone = await _rows(connection, _REMOVE_SESSIONS, (texts(session_ids),))
+        gone = await _rows(connection, _REMOVE_SESSIONS, (texts(list(filter(is_storable, session_ids))),))
         if gone:
             await _remove_entries(connection, [key for (key,) in gone])
             await connection.execute("UPDATE index_state SET deletions = deletions + 1")
@@ -376,7 +378,7 @@ def _search(query: SearchQuery, scope: SearchScope) -> dict[str, Any] | None:
         "phrases": [_phrase(term, words) for term, words in split if len(words) > 1 or len(words[0]) > MAX_LEXEME],
         "archived": None if scope.archived == "with" else scope.archived == "only",
         "cwd": _storable(scope.cwd),
-        "session_id": scope.session_id,
+        "session_id": _storable(scope.session_id),
         "window": max(_WINDOW, 4 * scope.limit),
         "most": _MAX_LOOKED_AT,
     }

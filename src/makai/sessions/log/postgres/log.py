@@ -120,8 +120,9 @@ class PostgresLog:
         return self._membership.on_lost(call)
 
     async def claim(self, session_id: str) -> base.Claim:
-        encoding.check_session_id(session_id)
         self._membership.check()
+        if not rows.is_storable(session_id):
+            return base.Claim(generation=0)  # there is no such session, and `append` refuses to make it
         node = self.node
         try:
             claim = await self._pool.run(lambda connection: ownership.claim(connection, node, session_id))
