@@ -16,7 +16,7 @@ NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 PAGE_PACKAGES := $(if $(filter test checkpage faults mutants,$(MAKECMDGOALS)),,--omit=dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-real check faults mutants bench schema docs picture screenshots requirements lock dependencies sbom release clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test test-real test-postgres check faults mutants bench schema docs picture screenshots requirements lock dependencies sbom release clean lint model weights sdk sdkpackages page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -32,6 +32,10 @@ test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gem
 	@mkdir -p build/agents && cp tests/agents/package*.json tests/agents/.npmrc build/agents && cd build/agents && $(NPM_CI)
 	@mkdir -p build/mcp-servers && cp tests/mcp_servers/package*.json build/mcp-servers && cd build/mcp-servers && $(NPM_CI)
 	@MAKAI_TEST_AGENTS=1 $(BIN)/python -m pytest tests/real -m agents --timeout=600
+
+test-postgres: .venv/.ready packages ## the tests of sessions, servers and their clients once more, with the sessions in PostgreSQL
+	@MAKAI_TEST_STORE=postgres $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile \
+	tests/unit/sessions tests/unit/server tests/interaction tests/e2e
 
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house

@@ -2,7 +2,8 @@
 
 The environment holds only the variables in `KEPT_VARIABLES`. Files, and the tests in each file, run in a random order;
 `MAKAI_TEST_SEED` repeats one. Long tests run in `make faults` only, those with real agents in `make test-real`.
-`record_measure` prints figures at the end.
+`record_measure` prints figures at the end. With `MAKAI_TEST_STORE=postgres` every MAKAI_HOME has its sessions in
+PostgreSQL (`make test-postgres`), and tests with the mark `sqlite_file` are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeAlias
 import hypothesis
 import msgspec
 import pytest
+from support import postgres_homes
 from support.machine import RecordMeasure
 
 from makai.tools.launching import launcher
@@ -28,6 +30,7 @@ FAULTS_FOLDER = Path(__file__).parent / "faults"
 RUN_ON_DEMAND = {"faults": "MAKAI_FAULTS", "agents": "MAKAI_TEST_AGENTS"}
 """Marks of tests that only `make faults` and `make test-real` run, and the variables that these set."""
 LONG_MARKS = frozenset({"faults", "scaled", "hypothesis"})
+STORE_VARIABLE = "MAKAI_TEST_STORE"
 MEASURE = "measure"
 MeasuredRow: TypeAlias = tuple[str, str, str]
 MEASURED_COLUMNS: MeasuredRow = ("test", "bar", "measured")
@@ -57,6 +60,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # `nohup make test`: children would inherit it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+if os.environ.get(STORE_VARIABLE) == "postgres":
+    postgres_homes.install()
+
 # Shared machines are slow at times: how long one input takes is no verdict, the time-out of the whole test is.
 hypothesis.settings.register_profile("makai", deadline=None)
 hypothesis.settings.load_profile("makai")
@@ -66,6 +72,8 @@ hypothesis.settings.load_profile("makai")
 def started_launcher() -> None:
     """It is a process and a socket of its own: tests that count those must not meet its start."""
     launcher().start()
+    if os.environ.get(STORE_VARIABLE) == "postgres":
+        postgres_homes.start()  # no deadline of a test includes it
 
 
 @pytest.fixture
@@ -118,6 +126,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items[:] = [item for item in items if item not in left_out]
             if left_out:
                 config.hook.pytest_deselected(items=left_out)
+    if os.environ.get(STORE_VARIABLE) == "postgres":
+        left_out = [item for item in items if item.get_closest_marker("sqlite_file")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -18,7 +18,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.observation import NO_OBSERVER, Observer
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.load import health_of
-from makai.sessions.log.opening import is_postgres, join_cluster, open_log
+from makai.sessions.log.opening import is_postgres, join_cluster, open_log, store_of
 from makai.sessions.owner import OwnedSessions
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ async def own_sessions(
     """Raises `HomeInUse` while another process owns the sessions. A `durable` owner resumes the runs of dead owners at
     once, others when a session is first used. `config` is the user's, which is read when it is not given; `store` is
     the address of another store than it names. `environ` and `on_process` are those of `OwnedSessions`."""
-    if store is not None:
-        config = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
-        config = msgspec.structs.replace(config, store=StoreConfig(url=store))
     found = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
+    wanted = StoreConfig(url=store) if store is not None else store_of(home, found)
+    found = msgspec.structs.replace(found, store=wanted)
     if is_postgres(found.store):
         return await _join(home, models, durable, found, environ, on_process, observer)
-    log = None if config is None else await open_log(home, config.store)
+    log = None if config is None and store is None else await open_log(home, found.store)
     return await OwnedSessions.open(
         home, models, log=log, recover_all=durable, environ=environ, on_process=on_process, observer=observer
     )

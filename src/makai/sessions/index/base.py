@@ -6,13 +6,13 @@ The promises of every implementation; its contract tests check them:
 - A page is stored whole or not at all, with the cursor that it leads to. One that does not follow the stored cursor is
   left out, so feeding a page twice, or from two processes, changes nothing.
 - A forgotten session is not found any more when `forget` returns. Its text is erased from the store, also from parts
-  that are not in use, at the latest when `erase` returns.
+  that are not in use as far as the store allows that, at the latest when `erase` returns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -150,8 +150,8 @@ class SessionIndex(Protocol):
     """Implementations raise `StorageUnavailable` when they cannot be read or written now, and `IndexDamaged` when only
     a new index helps; the caller then calls `reset`."""
 
-    async def cursors(self) -> Mapping[str, IndexCursor]:
-        """How far each session is known."""
+    async def cursors(self, session_ids: Sequence[str] | None = None) -> Mapping[str, IndexCursor]:
+        """How far these sessions are known, or all of them; unknown ones are left out."""
 
     async def add(self, pages: Sequence[IndexPage], *, is_backlog: bool) -> None:
         """Store pages. Those of a backlog come from the newest session to the oldest; others are newer than all."""
@@ -172,6 +172,22 @@ class SessionIndex(Protocol):
         """Begin again with an empty index."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class SharedIndex(SessionIndex, Protocol):
+    """An index that several nodes feed and search. Each feeds the sessions that it writes to. One node at a time
+    compares the index with the log, for what nodes left behind that are gone."""
+
+    async def begin_compare(self, seconds: float) -> int | None:
+        """Become the node that compares, or remain it, for this long; None while another one is. Returns the time up
+        to which all sessions were compared: what was updated before is in the index. 0 when nothing was."""
+
+    async def end_compare(self, compared_ms: int | None) -> None:
+        """Let another node compare. `compared_ms` is the time for the next `begin_compare`; None leaves it."""
+
+    async def compared_ms(self) -> int:
+        """The time that `begin_compare` would return."""
 
 
 class IndexDamaged(Exception):

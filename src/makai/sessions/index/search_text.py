@@ -71,6 +71,11 @@ def segmented(text: str) -> str:
     return text if text.isascii() else _UNSPACED_ONE.sub(r" \g<0> ", text)
 
 
+def is_unspaced(letter: str) -> bool:
+    """Whether this character is of a script that is written without spaces."""
+    return _UNSPACED_ONE.fullmatch(letter) is not None
+
+
 class _Folded(dict[int, int]):
     """A character without its case and diacritics, kept for those that were met. The length of a text stays."""
 

@@ -17,7 +17,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -26,9 +26,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from makai.core.errors import StorageUnavailable
-from makai.core.usage import MAX_COUNT, Usage
 from makai.sessions.index.base import (
-    MAX_MATCHES,
     EntryKind,
     FoundSession,
     IndexCursor,
@@ -39,6 +37,7 @@ from makai.sessions.index.base import (
     SessionFold,
     UsageRow,
 )
+from makai.sessions.index.ranking import KINDS, SLOT_MS, Place, counts, ranked, shown, usage_row
 from makai.sessions.index.search_text import Highlighter, SearchQuery, segmented
 
 T = TypeVar("T")
@@ -47,14 +46,6 @@ VERSION: Final = 2
 """Of tables and extraction: another one means that the index is built again."""
 FIRST_ID: Final = 1 << 40
 """Entries get numbers on both sides of it."""
-KINDS: Final[tuple[EntryKind, ...]] = ("title", "user", "assistant", "tool")
-_WEIGHTS: Final = (4.0, 2.0, 1.5, 1.0)
-"""Of a match, by its kind."""
-_HALF_DAYS: Final = 30.0
-"""The age at which a session counts half as much as a new one."""
-_MS_PER_DAY: Final = 86_400_000
-_SLOT_MS: Final = 900_000
-"""A quarter of an hour: days begin with one in every time zone, so what was used in it is stored as one sum."""
 _CHUNK: Final = 500
 """Matches that are looked at together."""
 _MAX_LOOKED_AT: Final = 20_000
@@ -129,16 +120,6 @@ WHERE (:archived IS NULL OR s.archived = :archived) AND (:cwd IS NULL OR s.cwd =
 _OF_SESSION: Final = "SELECT id FROM entry WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?)"
 
 
-class _Place(msgspec.Struct, frozen=True, gc=False):
-    """An entry that fits."""
-
-    entry_id: int
-    session_id: str
-    event_id: int
-    kind: int
-    updated_ms: int
-
-
 class SqliteIndex:
     """`SessionIndex`. Without a path it lives in memory, for sessions that are not kept."""
 
@@ -149,8 +130,8 @@ class SqliteIndex:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
 
-    async def cursors(self) -> Mapping[str, IndexCursor]:
-        return await self._write(_cursors)
+    async def cursors(self, session_ids: Sequence[str] | None = None) -> Mapping[str, IndexCursor]:
+        return await self._write(lambda connection: _cursors(connection, session_ids))
 
     async def add(self, pages: Sequence[IndexPage], *, is_backlog: bool) -> None:
         await self._write(lambda connection: _add(connection, pages, is_backlog))
@@ -276,8 +257,12 @@ class _Transaction:
                 self._connection.execute("ROLLBACK")
 
 
-def _cursors(connection: sqlite3.Connection) -> Mapping[str, IndexCursor]:
-    rows = connection.execute("SELECT session_id, created_ms, last, fold FROM session").fetchall()
+def _cursors(connection: sqlite3.Connection, session_ids: Sequence[str] | None) -> Mapping[str, IndexCursor]:
+    chosen = "" if session_ids is None else " WHERE session_id IN (SELECT value FROM json_each(:ids))"
+    rows = connection.execute(
+        f"SELECT session_id, created_ms, last, fold FROM session{chosen}",
+        {"ids": msgspec.json.encode(session_ids).decode()},
+    ).fetchall()
     return {
         session_id: IndexCursor(created_ms=created_ms, last=last, fold=_FOLD.decode(fold))
         for session_id, created_ms, last, fold in rows
@@ -334,15 +319,10 @@ def _insert(connection: sqlite3.Connection, key: int, page: IndexPage, first_id:
         [(number, *_columns(entry.kind, entry.text)) for number, entry in numbered],
     )
     counted = [
-        (key, one.ts // _SLOT_MS, one.model_ref, one.harness, one.cwd or "", *_counts(one.usage)) for one in page.usage
+        (key, one.ts // SLOT_MS, one.model_ref, one.harness, one.cwd or "", *counts(one.usage), one.usage.cost_usd)
+        for one in page.usage
     ]
     connection.executemany(_ADD_USAGE, counted)
-
-
-def _counts(usage: Usage) -> tuple[float | None, ...]:
-    """Agents and vendors say what they like: no number is larger than what SQLite takes."""
-    counts = (usage.input, usage.output, usage.cache_read, usage.cache_write)
-    return *(min(max(count, 0), MAX_COUNT) for count in counts), usage.cost_usd
 
 
 def _columns(kind: EntryKind, text: str) -> tuple[str, str]:
@@ -403,15 +383,16 @@ def _end_merge(connection: sqlite3.Connection) -> None:
 
 
 def _find(connection: sqlite3.Connection, query: SearchQuery, scope: SearchScope) -> list[FoundSession]:
-    by_session: dict[str, list[_Place]] = {}
+    places: list[Place] = []
+    sessions: set[str] = set()
     for column in ("title", "body"):
-        for place in _places(connection, _expression(query, column), scope, by_session):
-            by_session.setdefault(place.session_id, []).append(place)
-    ranked = sorted(by_session.values(), key=lambda places: _rank(places, scope.now_ms), reverse=True)
+        for place in _places(connection, _expression(query, column), scope, sessions):
+            places.append(place)
+            sessions.add(place.session_id)
     highlighter = Highlighter(query)
     return [
-        FoundSession(places[0].session_id, tuple(_match(connection, place, highlighter) for place in _best(places)))
-        for places in ranked[: scope.limit]
+        FoundSession(found[0].session_id, tuple(_match(connection, place, highlighter) for place in shown(found)))
+        for found in ranked(places, scope.now_ms)[: scope.limit]
     ]
 
 
@@ -422,8 +403,8 @@ def _expression(query: SearchQuery, column: str) -> str:
 
 
 def _places(
-    connection: sqlite3.Connection, expression: str, scope: SearchScope, found: Mapping[str, list[_Place]]
-) -> Iterable[_Place]:
+    connection: sqlite3.Connection, expression: str, scope: SearchScope, found: Collection[str]
+) -> Iterable[Place]:
     """The newest entries that fit, until enough sessions are found."""
     if scope.session_id is not None:
         match = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({_OF_SESSION}) ORDER BY rowid DESC LIMIT ?"
@@ -440,45 +421,18 @@ def _places(
         below = ids[-1]
 
 
-def _allowed(connection: sqlite3.Connection, ids: Sequence[int], scope: SearchScope) -> Iterable[_Place]:
+def _allowed(connection: sqlite3.Connection, ids: Sequence[int], scope: SearchScope) -> Iterable[Place]:
     archived = None if scope.archived == "with" else int(scope.archived == "only")
     wanted = {"ids": msgspec.json.encode(ids).decode(), "archived": archived, "cwd": scope.cwd}
-    return [_Place(*row) for row in connection.execute(_PLACES, wanted)]
+    return [Place(*row) for row in connection.execute(_PLACES, wanted)]
 
 
-def _rank(places: Sequence[_Place], now_ms: int) -> tuple[float, int, str]:
-    """What kind of text fits best, how many do, and how long ago the session was used."""
-    quality = max(_WEIGHTS[place.kind] for place in places) + 0.2 * min(len(places), 5)
-    age_days = max(now_ms - places[0].updated_ms, 0) / _MS_PER_DAY
-    return quality / (1 + age_days / _HALF_DAYS), places[0].updated_ms, places[0].session_id
-
-
-def _best(places: Sequence[_Place]) -> list[_Place]:
-    return sorted(places, key=lambda place: (place.kind, -place.event_id))[:MAX_MATCHES]
-
-
-def _match(connection: sqlite3.Connection, place: _Place, highlighter: Highlighter) -> SearchMatch:
-    found = connection.execute("SELECT text FROM entry_text WHERE id = ?", (place.entry_id,)).fetchone()
+def _match(connection: sqlite3.Connection, place: Place, highlighter: Highlighter) -> SearchMatch:
+    found = connection.execute("SELECT text FROM entry_text WHERE id = ?", (place.key,)).fetchone()
     text, marks = highlighter.snippet(found[0] if found else "")
     return SearchMatch(event_id=place.event_id, kind=KINDS[place.kind], text=text, marks=marks)
 
 
 def _usage(connection: sqlite3.Connection, since_ms: int, tz_minutes: int, session_id: str | None) -> list[UsageRow]:
-    wanted = {"since": -(-since_ms // _SLOT_MS), "shift": tz_minutes * 60_000, "session_id": session_id}
-    return [
-        UsageRow(
-            day=time.strftime("%Y-%m-%d", time.gmtime(day * _MS_PER_DAY // 1000)),
-            model_ref=model_ref,
-            harness=harness,
-            cwd=cwd or None,
-            runs=runs,
-            input=int(given),  # a sum of floats does not overflow
-            output=int(output),
-            cache_read=int(cache_read),
-            cache_write=int(cache_write),
-            cost_usd=cost_usd,
-        )
-        for day, model_ref, harness, cwd, runs, given, output, cache_read, cache_write, cost_usd in connection.execute(
-            _USAGE, wanted
-        )
-    ]
+    wanted = {"since": -(-since_ms // SLOT_MS), "shift": tz_minutes * 60_000, "session_id": session_id}
+    return [usage_row(row) for row in connection.execute(_USAGE, wanted)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from makai.core.config import ClusterConfig, StoreConfig
+from makai.core.config import ClusterConfig, Config, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
@@ -19,10 +20,20 @@ if TYPE_CHECKING:
     from makai.sessions.log.postgres.membership import NodeSettings
 
 
+STORE_VARIABLE: Final = "MAKAI_STORE_URL"
+
+
+def store_of(home: Path, config: Config) -> StoreConfig:
+    """Where the sessions of a MAKAI_HOME are: what the variable says, which keeps a password out of the file, or the
+    user's configuration."""
+    url = os.environ.get(STORE_VARIABLE)
+    return StoreConfig(url=url) if url else config.store
+
+
 async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSettings | None = None) -> EventLog:
-    """Own the sessions of a MAKAI_HOME, or join those in PostgreSQL as `node`; by its `[store]` unless another one is
+    """Own the sessions of a MAKAI_HOME, or join those in PostgreSQL as `node`; by `store_of` it unless another one is
     given. Raises `HomeInUse`."""
-    url = (config or read_config(home / CONFIG_FILE).store).url
+    url = (config or store_of(home, read_config(home / CONFIG_FILE))).url
     if url == "sqlite":
         from makai.sessions.log.sqlite import SqliteLog
 

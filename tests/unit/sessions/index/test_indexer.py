@@ -156,7 +156,8 @@ def bytes_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.glob(f"{INDEX_NAME}*"))
 
 
-async def test_the_words_of_a_deleted_session_are_erased_from_the_file(log: EventLog, tmp_path: Path) -> None:
+async def test_the_words_of_a_deleted_session_are_erased_from_the_file(tmp_path: Path) -> None:
+    log = MemoryLog()
     secret, others = "xylophonist", [f"word{number}" for number in range(200)]
     await add(log, "kept", created(), exchange(" ".join(others), "x"))
     await add(log, "gone", created(), exchange(f"the {secret} {' '.join(others[:50])}", f"{secret}!"))
@@ -172,9 +173,8 @@ async def test_the_words_of_a_deleted_session_are_erased_from_the_file(log: Even
     assert secret.encode() not in bytes_of(tmp_path)
 
 
-async def test_what_was_deleted_while_nothing_indexed_is_erased_at_the_next_start(
-    log: EventLog, tmp_path: Path
-) -> None:
+async def test_what_was_deleted_while_nothing_indexed_is_erased_at_the_next_start(tmp_path: Path) -> None:
+    log = MemoryLog()
     await add(log, "gone", created(), exchange("xylophonist", "x"))
     async with indexing(log, tmp_path) as index:
         assert await index.found("xylophonist") == ["gone"]

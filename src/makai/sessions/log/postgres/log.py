@@ -100,6 +100,10 @@ class PostgresLog:
         return log
 
     @property
+    def database(self) -> Database:
+        return self._database
+
+    @property
     def lease(self) -> base.Lease:
         return self._membership.lease
 
@@ -121,8 +125,9 @@ class PostgresLog:
         return self._membership.on_lost(call)
 
     async def claim(self, session_id: str) -> base.Claim:
-        encoding.check_session_id(session_id)
         self._membership.check()
+        if not rows.is_storable(session_id):
+            return base.Claim(generation=0)  # there is no such session, and `append` refuses to make it
         node = self.node
         try:
             claim = await self._pool.run(lambda connection: ownership.claim(connection, node, session_id))
