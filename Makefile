@@ -36,13 +36,15 @@ test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gem
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
 
-faults: .venv/.ready model page packages sdkpackages ## long tests: fault injection, and property tests with many more inputs
+faults: .venv/.ready model page sdkpackages ## long tests: fault injection, and property tests with many more inputs
+	@$(BIN)/python tools/system_packages.py faults
 	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
 
 mutants: .venv/.ready page sdkpackages ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
 	@$(BIN)/python -m tools.mutants $(ARGS)
 
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
+	@$(BENCH_BIN)/python tools/system_packages.py bench
 	@$(BENCH_BIN)/python benchmarks/run.py
 
 schema: .venv/.ready ## regenerate schema/, docs/harness-matrix.* and the manual page from the types, tables and commands
