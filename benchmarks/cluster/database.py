@@ -1,7 +1,7 @@
 """A PostgreSQL server of its own for the cluster benchmark, with its defaults: every commit waits for the disk.
 
-In: nothing. Out: its address, its CPU time, its WAL and what its statements took. It runs as the user `postgres` when the
-benchmark runs as root, and is removed with its data when the block ends.
+In: nothing. Out: its address, its CPU time, its WAL and what its statements took. It runs as the user `postgres` when
+the benchmark runs as root, and is removed with its data when the block ends.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Child:
     """One process that speaks the protocol of `cluster.node`."""
 
     def __init__(self, module: str, *arguments: object) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `end`)
         self._process = subprocess.Popen(
             [CLUSTER_PYTHON, "-m", module, *map(str, arguments)],
             cwd=ROOT / "benchmarks",
@@ -196,15 +196,17 @@ def takeover(plan: Plan, server: Database) -> Measured:
     """kill -9 of a node with many active sessions; the other one waits for the end of its lease."""
     url = server.new()
     count = plan.taken_over
-    with children(("cluster.node", "owning", url, "first", count)) as (first,):
-        with children(("cluster.node", "taking_over", url, "second", count, PORTION)) as (second,):
-            first.kill()
-            killed = time.monotonic()
-            server.forget_statements()
-            second.tell()
-            measured = second.result()
-            measured["total_s"] = time.monotonic() - killed
-            measured["database_ms"] = server.statement_ms(url)
+    with (
+        children(("cluster.node", "owning", url, "first", count)) as (first,),
+        children(("cluster.node", "taking_over", url, "second", count, PORTION)) as (second,),
+    ):
+        first.kill()
+        killed = time.monotonic()
+        server.forget_statements()
+        second.tell()
+        measured = second.result()
+        measured["total_s"] = time.monotonic() - killed
+        measured["database_ms"] = server.statement_ms(url)
     told = f"{measured['database_ms']:.0f} ms of database time, {measured['total_s']:.1f} s after the kill"
     return {**measured, "told": told}
 

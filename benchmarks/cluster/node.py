@@ -1,9 +1,9 @@
 """One node of the cluster benchmark in one process: a log, and what is done with it.
 
 In: `python -m cluster.node <measurement> <store> <name> <numbers...>`, where the store is an address of PostgreSQL or a
-folder for SQLite. It prints "ready" when it is prepared, begins with the next line of its standard input, prints what it
-measured as one line of JSON, and ends with the line after that: until then its connections are open, so that the CPU
-time of the database's side can be read.
+folder for SQLite. It prints "ready" when it is prepared, begins with the next line of its standard input, prints what
+it measured as one line of JSON, and ends with the line after that: until then its connections are open, so that the
+CPU time of the database's side can be read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ async def open_store(store: str, name: str) -> EventLog:
         from makai.sessions.log.sqlite import SqliteLog
 
         return await SqliteLog.open(Path(store))
-    from makai.sessions.log.postgres.log import NodeSettings, PostgresLog
+    from makai.sessions.log.postgres.log import PostgresLog
+    from makai.sessions.log.postgres.membership import NodeSettings
 
     return await PostgresLog.open(store, NodeSettings(name=name, lease_s=LEASE_S))
 
@@ -161,7 +162,7 @@ async def taking_over(log: ClusterLog, name: str, sessions: int, portion: int) -
     print("ready", flush=True)
     await wait_for_line()
     began = time.monotonic()
-    while (freed := await log.free_abandoned()) == 0:
+    while (freed := await log.free_abandoned()) == 0:  # noqa: ASYNC110  (the end of a lease sends no event)
         await asyncio.sleep(0.05)
     expired = time.monotonic()
     claimed = 0

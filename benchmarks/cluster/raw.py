@@ -19,7 +19,8 @@ TABLES = """
 """
 APPEND = """
     WITH moved AS (
-        UPDATE session SET last = session.last + %(count)s FROM unnest(%(keys)b::bigint[], %(lasts)b::bigint[]) AS told (key, last)
+        UPDATE session SET last = session.last + %(count)s
+        FROM unnest(%(keys)b::bigint[], %(lasts)b::bigint[]) AS told (key, last)
         WHERE session.session_key = told.key AND session.last = told.last RETURNING session.session_key
     ), stored AS (
         INSERT INTO event SELECT told.key, told.number, told.line

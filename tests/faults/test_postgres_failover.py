@@ -46,7 +46,9 @@ def test_kill_9_of_the_primary_loses_no_acknowledged_event(record_measure: Recor
     every = [outage for kind in outages.values() for outage in kind]
     resolved = [told for outage in every for told in _resolved(working, outage)]
     refused = [told for outage in every for told in working.told_of("refused", outage.began, outage.ended)]
-    reads = [told for outage in every for told in working.told_of("read", outage.began, outage.promoted)]
+    reads = [
+        told for outage in every for told in working.told_of("read", outage.began + 0.5, outage.began + LEASE_S / 2)
+    ]
     for kind, ones in outages.items():
         seconds = [outage.seconds for outage in ones] or [0.0]
         record_measure(
@@ -67,6 +69,7 @@ def test_kill_9_of_the_primary_loses_no_acknowledged_event(record_measure: Recor
     assert max(outage.seconds for outage in every) <= BACK_S
     assert {told.error for told in refused} <= {"StorageUnavailable", "OwnershipLost"}
     assert [told for told in refused if not told.hint] == []
+    assert len(reads) >= ROUNDS
     assert [told for told in reads if told.error] == []
 
 

@@ -1,8 +1,8 @@
 """Network namespaces as hosts: each two of them are joined by a cable of their own, which a test can cut.
 
 A cut cable drops every packet without telling either side, as a broken switch does: connections stay open and silent.
-(A cable is two veth devices on a bridge in a namespace of its own, and is cut at a port of that bridge.) Nothing of this
-machine's own network changes. Needs root.
+(A cable is two veth devices on a bridge in a namespace of its own, and is cut at a port of that bridge.) Nothing of
+this machine's own network changes. Needs root.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PostgreSQL with a synchronous standby under Patroni and etcd, on this machine, for tests of failover.
 
-Both servers acknowledge a commit only when the standby has it on disk, as `docs/deploy.md` recommends. A crashed primary
-is not started again in place (`primary_start_timeout: 0`): the standby becomes the primary. Everything runs as the user
-`postgres` when the tests run as root, keeps its files in one private folder, and ends with `remove`.
+The primary acknowledges a commit only when the standby has it on disk. A crashed primary is not started again in place
+(`primary_start_timeout: 0`): the standby becomes the primary. Everything runs as the user `postgres` when the tests run
+as root, keeps its files in one private folder, and ends with `remove`.
 """
 
 from __future__ import annotations

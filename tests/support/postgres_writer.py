@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from typing import Final, Literal
 
 import msgspec
+from makai.sessions.log.postgres.log import PostgresLog
+from makai.sessions.log.postgres.membership import NodeSettings
 
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import Logged, Notice
 from makai.sessions.log.base import LogProblem, replay
-from makai.sessions.log.postgres.log import NodeSettings, PostgresLog
 from support.log_events import pending
 
 RETRY_S: Final = 0.1
@@ -160,9 +161,10 @@ class Writer:
     def _collect(self) -> None:
         assert self.process.stdout is not None
         decode = msgspec.json.Decoder(Told).decode
-        for line in self.process.stdout:
-            if line.endswith(b"\n"):
-                self.told.append(decode(line))
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    self.told.append(decode(line))
 
 
 @contextmanager
@@ -185,7 +187,7 @@ class Comparison(msgspec.Struct, frozen=True):
     gaps: int
     """Numbers that are missing."""
     fenced_yet_stored: int
-    """Times that a node wrote to a session after another one had taken it over. (A node that joins again is another.)"""
+    """Times that a node wrote to a session after another one had taken it over. One that joins again is another."""
     problems: tuple[LogProblem, ...]
     refused_yet_stored: int
     """Appends that were refused because their outcome could not be found out in time, and are stored: allowed, since a
