@@ -11,7 +11,10 @@ from typing import Final, Protocol
 from makai.sessions.log import leases, schema
 from makai.sessions.log.base import EventLog
 from makai.sessions.log.memory import MemoryLog
+from makai.sessions.log.postgres.log import PostgresLog
+from makai.sessions.log.postgres.membership import NodeSettings
 from makai.sessions.log.sqlite import SqliteLog
+from support.postgres import shared_server
 
 
 class Store(Protocol):
@@ -40,7 +43,21 @@ class SqliteStore:
         return await SqliteLog.open(self._home)
 
 
-STORES: Final[dict[str, Callable[[Path], Store]]] = {"memory": MemoryStore, "sqlite": SqliteStore}
+class PostgresStore:
+    """Each opening takes the place of the former node of this name, as after a restart on the same machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = shared_server().new_database()
+
+    async def open(self, name: str = "test") -> PostgresLog:
+        return await PostgresLog.open(self.url, NodeSettings(name=name, lease_s=60))
+
+
+STORES: Final[dict[str, Callable[[Path], Store]]] = {
+    "memory": MemoryStore,
+    "postgres": PostgresStore,
+    "sqlite": SqliteStore,
+}
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ import msgspec
 
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, LogDamaged, ParseError
-from makai.sessions.log.base import LoggedEvent, Pending, PendingApproval, Record, UnknownLogged
+from makai.sessions.log.base import Checkpoint, LoggedEvent, Pending, PendingApproval, Record, UnknownLogged
 from makai.wire import strict_json
 
 MAX_EVENTS: Final = 10_000
@@ -197,3 +197,9 @@ def asked(session_id: str, record: Record) -> PendingApproval:
     return PendingApproval(
         session_id=session_id, event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, request=logged.event
     )
+
+
+def checkpoint_checksum(session_id: str, checkpoint: Checkpoint) -> int:
+    """What a store keeps beside a checkpoint."""
+    numbers = b"".join(number.to_bytes(8, "big", signed=True) for number in (checkpoint.event_id, checkpoint.format))
+    return crc32(checkpoint.data, crc32(numbers, crc32(session_id.encode())))

@@ -11,7 +11,7 @@ import msgspec
 
 from makai.sessions.log.base import Record
 from makai.sessions.log.encoding import Stored
-from makai.sessions.log.store import SessionRow
+from makai.sessions.log.projection import SessionRow
 
 MAX_SESSIONS: Final = 256
 TAIL_BYTES: Final = 128 * 1024

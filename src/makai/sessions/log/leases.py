@@ -48,10 +48,14 @@ def check_held(connection: sqlite3.Connection, lease: Lease) -> None:
 
 def check_generation(lease: Lease, generation: int) -> None:
     if generation != lease.generation:
-        raise OwnershipLost(
-            "Another process has taken over these sessions.",
-            hint="Nothing was stored. Start this command again to continue with the other process.",
-        )
+        raise taken_over()
+
+
+def taken_over() -> OwnershipLost:
+    return OwnershipLost(
+        "Another process has taken over these sessions.",
+        hint="Nothing was stored. Start this command again to continue with the other process.",
+    )
 
 
 class HomeLock:

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from makai.core.config import StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
 
+if TYPE_CHECKING:
+    from makai.sessions.log.postgres.log import PostgresLog
+    from makai.sessions.log.postgres.membership import NodeSettings
 
-async def open_log(home: Path, config: StoreConfig | None = None) -> EventLog:
-    """Own the sessions of a MAKAI_HOME, by its `[store]` unless another one is given; raises `HomeInUse`."""
+
+async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSettings | None = None) -> EventLog:
+    """Own the sessions of a MAKAI_HOME, or join those in PostgreSQL as `node`; by its `[store]` unless another one is
+    given. Raises `HomeInUse`."""
     url = (config or read_config(home / CONFIG_FILE).store).url
     if url == "sqlite":
         from makai.sessions.log.sqlite import SqliteLog
 
         return await SqliteLog.open(home)
     scheme = url.partition(":")[0]
+    if scheme in ("postgres", "postgresql"):
+        return await _open_postgres(home, url, node)
     raise InvalidRequest(
-        f"Sessions cannot be stored in {scheme!r}; this version supports sqlite.",
-        hint='Write url = "sqlite" in [store] of config.toml, or leave it out.',
+        f"Sessions cannot be stored in {scheme!r}; this version supports sqlite and postgres.",
+        hint='Write url = "sqlite" or url = "postgres://…" in [store] of config.toml, or leave it out.',
     )
+
+
+async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> PostgresLog:
+    try:
+        from makai.sessions.log.postgres.log import PostgresLog
+        from makai.sessions.log.postgres.membership import NodeSettings
+    except ImportError:
+        raise InvalidRequest(
+            "Sessions in PostgreSQL need the extra `postgres`, which is not installed.",
+            hint="Install it: pip install 'makai[postgres]'.",
+        ) from None
+    from makai.sessions.log.leases import HomeLock
+
+    lock = await asyncio.to_thread(HomeLock, home)
+    try:
+        return await PostgresLog.open(url, node or NodeSettings(name=socket.gethostname()), lock)
+    except BaseException:
+        lock.release()
+        raise

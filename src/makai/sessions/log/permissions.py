@@ -71,7 +71,7 @@ def revoke(connection: sqlite3.Connection, folder: str, rule: str) -> bool:
 
 def put_trust(connection: sqlite3.Connection, trust: TrustedFolder, files: Iterable[TrustedFile] = ()) -> bool:
     """Replace the decision about the folder; always True."""
-    row = (trust.folder, trust.trusted, _trust_checksum(trust))
+    row = (trust.folder, trust.trusted, trust_checksum(trust))
     connection.execute("INSERT OR REPLACE INTO trusted_folder VALUES (?, ?, ?)", row)
     connection.execute("DELETE FROM trusted_file WHERE folder = ?", (trust.folder,))
     for file in files:
@@ -138,8 +138,8 @@ def _trust(row: tuple[Any, ...]) -> TrustedFolder | None:
     if not isinstance(folder, bytes) or trusted not in (0, 1):
         return None
     trust = TrustedFolder(folder.decode(errors="replace"), trusted == 1)
-    return trust if _trust_checksum(trust) == checksum else None
+    return trust if trust_checksum(trust) == checksum else None
 
 
-def _trust_checksum(trust: TrustedFolder) -> int:
+def trust_checksum(trust: TrustedFolder) -> int:
     return crc32(trust.folder.encode(), crc32(b"%d" % trust.trusted))

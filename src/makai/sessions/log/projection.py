@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
 from makai.core import session_events as ev
-from makai.sessions.log.base import SessionSummary, StoredGrant
+from makai.sessions.log.base import LoggedEvent, SessionSummary, StoredGrant
 from makai.sessions.log.encoding import Body, Stored
 
 
@@ -28,6 +29,20 @@ class Projection(msgspec.Struct, frozen=True):
     def latest_ms(self) -> int:
         """No later event has an earlier time. Rows of older versions have no `last_ms`."""
         return max(self.last_ms, self.summary.updated_ms)
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """The entry of a session as a store keeps it."""
+
+    session_key: int
+    view: Projection
+    generation: int = 0
+    """Under which the session is written; 0 in a store that has one for all sessions."""
+
+
+def row_checksum(summary: SessionSummary, view: bytes) -> int:
+    """What a store keeps beside an encoded projection."""
+    return crc32(view, crc32(summary.session_id.encode()))
 
 
 def empty(session_id: str) -> Projection:
@@ -81,6 +96,14 @@ def folded(
         approvals,
         last_ms,
     )
+
+
+def followed(view: Projection, logged: LoggedEvent) -> Projection:
+    """After one event that was read from a store."""
+    facts = [(logged.event_id, logged.event)] if isinstance(logged, ev.Logged) else []
+    is_archiving = any(isinstance(fact, ev.SessionArchived) for _, fact in facts)
+    used_ms = None if is_archiving else logged.ts
+    return folded(view, facts, logged.event_id, logged.ts, logged.ts, used_ms)
 
 
 def _granted(

@@ -22,7 +22,7 @@ from makai.auth.private_files import sync_directory
 from makai.core import session_events as ev
 from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.sessions.log import encoding, leases, permissions, projection, schema, store, tokens
-from makai.sessions.log.base import LoggedEvent, LogProblem, LogReport, Pending, Record
+from makai.sessions.log.base import LogProblem, LogReport, Pending, Record
 from makai.sessions.log.leases import HomeLock
 from makai.sessions.log.writer import unavailable
 
@@ -42,7 +42,7 @@ class _Found(msgspec.Struct, frozen=True):
 
     session_id: str
     session_key: int
-    row: store.SessionRow | None
+    row: projection.SessionRow | None
     last: int
 
 
@@ -117,7 +117,7 @@ def _problems(connection: sqlite3.Connection, session: _Found) -> Iterator[LogPr
             whole = False
             yield LogProblem(session.session_id, event_id, "damaged or missing")
         else:
-            view = _followed(view, encoding.decoded_one(record))
+            view = projection.followed(view, encoding.decoded_one(record))
     if session.row is None:
         yield LogProblem(session.session_id, None, "its entry in the list of sessions is damaged")
     elif whole and not projection.is_same(session.row.view, view):
@@ -165,13 +165,6 @@ def _good(connection: sqlite3.Connection, session: _Found, numbers: range) -> di
     return good
 
 
-def _followed(view: projection.Projection, logged: LoggedEvent) -> projection.Projection:
-    facts = [(logged.event_id, logged.event)] if isinstance(logged, ev.Logged) else []
-    is_archiving = any(isinstance(fact, ev.SessionArchived) for _, fact in facts)
-    used_ms = None if is_archiving else logged.ts
-    return projection.folded(view, facts, logged.event_id, logged.ts, logged.ts, used_ms)
-
-
 def _empty_wal(path: Path) -> None:
     """Everything into the database itself: a WAL must never lie beside a file it was not made for."""
     schema.open_writer(path).close()
@@ -200,10 +193,10 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, session: _Found) -> 
     new.execute("BEGIN IMMEDIATE")
     for event_id, record in _scan(old, session):
         stored = _kept(session, record) if record else _substitute(session, event_id, view.latest_ms)
-        view = _followed(view, encoding.decoded_one(stored.record))
+        view = projection.followed(view, encoding.decoded_one(stored.record))
         store.insert_events(new, [(session.session_key, stored)])
     if view.summary.events:
-        store.put_sessions(new, [store.SessionRow(session.session_key, view)])
+        store.put_sessions(new, [projection.SessionRow(session.session_key, view)])
     new.execute("COMMIT")
 
 

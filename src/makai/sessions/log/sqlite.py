@@ -18,6 +18,7 @@ from makai.core.session_events import ApprovalDecided, Delta
 from makai.sessions.log import base, encoding, permissions, repair, schema, store, tokens
 from makai.sessions.log.heads import Heads
 from makai.sessions.log.leases import HomeLock
+from makai.sessions.log.room import Room
 from makai.sessions.log.watchers import Watchers
 from makai.sessions.log.writer import Append, Change, Delete, Outcome, Save, Writer, unavailable
 
@@ -51,8 +52,8 @@ class SqliteLog:
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="makai-log-reader")
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._watchers = Watchers()
-        self._queue = _Room(MAX_QUEUED_BYTES)
-        self._checkpoints = _Room(MAX_CHECKPOINT_BYTES)
+        self._queue = Room(MAX_QUEUED_BYTES)
+        self._checkpoints = Room(MAX_CHECKPOINT_BYTES)
         self._grants: dict[str | None, tuple[base.StoredGrant, ...]] = {}
         """What `grants` found, until a commit may have changed it."""
         self._grants_version = 0
@@ -275,42 +276,3 @@ class SqliteLog:
                     request.waiter.set_result(result)
             if isinstance(request, Append | Delete):
                 self._watchers.wake(request.session_id)
-
-
-class _Room:
-    """A number of bytes that may be under way. Waiting callers are served in order."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._used = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    def try_enter(self, weight: int) -> bool:
-        """Take a part, however large when everything is free; False when the caller has to wait."""
-        if self._waiting or not self._fits(weight):
-            return False
-        self._used += weight
-        return True
-
-    async def enter(self, weight: int) -> None:
-        if self.try_enter(weight):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((weight, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave(weight)  # the turn came in the same moment
-            raise
-
-    def leave(self, weight: int) -> None:
-        self._used -= weight
-        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
-            next_weight, turn = self._waiting.popleft()
-            if not turn.done():
-                self._used += next_weight
-                turn.set_result(None)
-
-    def _fits(self, weight: int) -> bool:
-        return self._used == 0 or self._used + weight <= self._size

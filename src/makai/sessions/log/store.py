@@ -14,14 +14,13 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
-from zlib import crc32
 
 import msgspec
 
 from makai.core.errors import LogDamaged
 from makai.sessions.log.base import BATCH_BYTES, Checkpoint, PendingApproval, Record, SessionFilter, SessionSummary
-from makai.sessions.log.encoding import Stored, asked, damaged, verified
-from makai.sessions.log.projection import Projection
+from makai.sessions.log.encoding import Stored, asked, checkpoint_checksum, damaged, verified
+from makai.sessions.log.projection import Projection, SessionRow, row_checksum
 from makai.sessions.log.schema import SEAL
 
 _LARGEST_NUMBER: Final = 2**62
@@ -115,11 +114,6 @@ FROM session AS s JOIN checkpoint AS c USING (session_key) WHERE s.session_id = 
 """
 
 
-class SessionRow(msgspec.Struct, frozen=True):
-    session_key: int
-    view: Projection
-
-
 def insert_events(connection: sqlite3.Connection, events: Iterable[tuple[int, Stored]]) -> None:
     # An int: SQLite's module knows no bool, and would raise and catch two exceptions before it takes one for an int.
     rows = [
@@ -150,12 +144,8 @@ def _row(session: SessionRow) -> tuple[object, ...]:
     summary = session.view.summary
     values = (summary.events, summary.updated_ms, summary.pending_approvals, summary.cwd)
     view = msgspec.json.encode(session.view)
-    checksum = _row_checksum(summary, view)
+    checksum = row_checksum(summary, view)
     return (session.session_key, summary.session_id, *values, view, checksum, int(summary.archived))
-
-
-def _row_checksum(summary: SessionSummary, view: bytes) -> int:
-    return crc32(view, crc32(summary.session_id.encode()))
 
 
 def next_key(connection: sqlite3.Connection) -> int:
@@ -217,7 +207,7 @@ def _view(row: Sequence[Any]) -> Projection | None:
         view = _VIEW.decode(row[6])
     except (msgspec.DecodeError, TypeError):
         return None
-    return view if _row_checksum(view.summary, row[6]) == row[7] else None
+    return view if row_checksum(view.summary, row[6]) == row[7] else None
 
 
 def _session(row: Sequence[Any]) -> SessionRow | None:
@@ -326,7 +316,13 @@ def _questions(connection: sqlite3.Connection, session: SessionRow) -> list[Pend
 
 def put_checkpoint(connection: sqlite3.Connection, session_key: int, session_id: str, checkpoint: Checkpoint) -> bool:
     """Replace the checkpoint of the session with this key; False when it is gone or has not so many events."""
-    row = (session_key, checkpoint.event_id, checkpoint.format, checkpoint.data, _checksum(session_id, checkpoint))
+    row = (
+        session_key,
+        checkpoint.event_id,
+        checkpoint.format,
+        checkpoint.data,
+        checkpoint_checksum(session_id, checkpoint),
+    )
     return connection.execute(_PUT_CHECKPOINT, (*row, session_key, checkpoint.event_id)).rowcount > 0
 
 
@@ -342,9 +338,4 @@ def load_checkpoint(connection: sqlite3.Connection, session_id: str) -> Checkpoi
     if not (all(isinstance(number, int) for number in (event_id, form, last)) and isinstance(data, bytes)):
         return None  # a damaged row can hold values of any type
     checkpoint = Checkpoint(event_id, form, data)
-    return checkpoint if event_id <= last and checksum == _checksum(session_id, checkpoint) else None
-
-
-def _checksum(session_id: str, checkpoint: Checkpoint) -> int:
-    numbers = b"".join(number.to_bytes(8, "big", signed=True) for number in (checkpoint.event_id, checkpoint.format))
-    return crc32(checkpoint.data, crc32(numbers, crc32(session_id.encode())))
+    return checkpoint if event_id <= last and checksum == checkpoint_checksum(session_id, checkpoint) else None

@@ -221,7 +221,7 @@ class Writer:
         view, key = head.row.view, head.row.session_key
         stored = encoding.numbered(session_id, append.bodies, head.last, view.latest_ms)
         following, grants = projection.appended(view, append.bodies, stored)
-        row = store.SessionRow(key, following)
+        row = projection.SessionRow(key, following)
         batch.heads[session_id] = head.extended(row, stored)
         batch.events += [(key, event) for event in stored]
         batch.grants += grants
@@ -238,7 +238,7 @@ class Writer:
         except sqlite3.DatabaseError:
             raise encoding.damaged(session_id, None) from None
         if row is None:
-            row = store.SessionRow(self._next_key, projection.empty(session_id))
+            row = projection.SessionRow(self._next_key, projection.empty(session_id))
             self._next_key += 1
         return Head(row, deltas_from=row.view.summary.events + 1)
 

@@ -7,7 +7,11 @@ BYTEA: they come back byte by byte, which JSONB does not promise.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import psycopg
+
+from makai.core.errors import StorageUnavailable
 
 MIGRATIONS: Final = (
     """
@@ -108,3 +112,41 @@ MIGRATIONS: Final = (
     """,
 )
 """Each brings the database from the version that is its index to the next; the table `format` holds the version."""
+
+_ATTEMPTS: Final = 5
+
+
+async def migrate(connection: psycopg.AsyncConnection[Any], migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Bring the tables to the newest version, all steps or none. Nodes that start at once wait for each other."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            async with connection.transaction():
+                await _migrate(connection, migrations)
+            return
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+            # Another node made the first table in the same moment; IF NOT EXISTS does not wait for it.
+            if attempt == _ATTEMPTS:
+                raise
+
+
+async def _migrate(connection: psycopg.AsyncConnection[Any], migrations: tuple[str, ...]) -> None:
+    found = await (await connection.execute("SELECT to_regclass('format') IS NOT NULL")).fetchone()
+    if found is None or not found[0]:
+        await connection.execute("CREATE TABLE format (version INTEGER NOT NULL, starts BIGINT NOT NULL)")
+        await connection.execute("INSERT INTO format VALUES (0, 0)")
+    if await _version(connection, migrations) < len(migrations):
+        await connection.execute("LOCK TABLE format IN ACCESS EXCLUSIVE MODE")
+        for script in migrations[await _version(connection, migrations) :]:
+            await connection.execute(script.encode())
+        await connection.execute("UPDATE format SET version = %s", (len(migrations),))
+
+
+async def _version(connection: psycopg.AsyncConnection[Any], migrations: tuple[str, ...]) -> int:
+    found = await (await connection.execute("SELECT version FROM format")).fetchone()
+    version = int(found[0]) if found else 0
+    if version > len(migrations):
+        raise StorageUnavailable(
+            f"The sessions were written by a newer makai (format {version}, this one knows {len(migrations)}).",
+            hint="Update makai, or name another database in [store] of config.toml.",
+        )
+    return version

@@ -1,0 +1,191 @@
+"""Connections to PostgreSQL.
+
+No task that waits for the server is cancelled: psycopg would send a cancel request, and a commit that waits for its
+standby is not rolled back by one. A deadline cuts the socket instead, so the waiting task fails by itself; whether a
+commit that was under way is stored is then unknown, and has to be found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from makai.core.errors import InvalidRequest, StorageUnavailable
+from makai.core.secret import MASK
+from makai.sessions.log.postgres import arrays
+
+T = TypeVar("T")
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+
+DEFAULTS: Final = {
+    "target_session_attrs": "read-write",
+    "connect_timeout": "3",
+    "tcp_user_timeout": "3000",
+    "keepalives_idle": "2",
+    "keepalives_interval": "1",
+    "keepalives_count": "3",
+    "application_name": "makai",
+}
+"""Unless the address says otherwise. A server that vanished is noticed within about 5 seconds."""
+CONNECT_S: Final = 10.0
+"""For all hosts of an address together."""
+ANSWER_S: Final = 20.0
+MAX_CONNECTIONS: Final = 4
+"""Of a pool. Further readers wait."""
+MAX_IDLE_S: Final = 300.0
+_RETRYABLE: Final = ("08", "25006", "40001", "40P01", "53300", "57P")
+"""States of SQL after which the same can be tried again on another connection: lost or refused connections, a server
+that became read-only or shuts down, and two transactions that waited for each other."""
+_CLOSED: Final = "The log is closed."
+
+
+class Database:
+    """The address of a database. Nothing that it raises or prints contains the password."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            settings = conninfo_to_dict(url)
+        except psycopg.Error:
+            raise InvalidRequest(
+                "The address of the store is not one of PostgreSQL.",
+                hint="Write postgres://USER@HOST:PORT/DATABASE; see docs/configuration.md.",
+            ) from None
+        self._settings = {**DEFAULTS, **{name: str(value) for name, value in settings.items()}}
+        password = urlsplit(url).password or ""
+        known = {password, unquote(password), self._settings.get("password", "")}
+        self._secrets = sorted((text for text in known if text), key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        where = ", ".join(f"{name}={self._settings[name]}" for name in ("host", "dbname") if name in self._settings)
+        return f"Database({where})"
+
+    async def connect(self) -> Connection:
+        """A connection without a transaction, on which each statement commits by itself."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connection = await psycopg.AsyncConnection.connect(
+                    **self._settings,  # type: ignore[arg-type]
+                    autocommit=True,
+                )
+        except TimeoutError:
+            raise psycopg.OperationalError("no answer while connecting") from None
+        arrays.register(connection)
+        return connection
+
+    def unavailable(self, error: Exception) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"Sessions cannot be stored or read in PostgreSQL ({self.text_of(error)}).",
+            hint="Make sure that the database runs and can be reached, then try again.",
+        )
+
+    def text_of(self, error: BaseException) -> str:
+        """What an error says, in one line and without the password."""
+        text = " ".join(str(error).split())
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text[:300]
+
+
+def is_retryable(error: psycopg.Error) -> bool:
+    """Whether the same statement may succeed on a new connection. What the failed one did may be unknown."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state.startswith(_RETRYABLE)
+
+
+@contextmanager
+def deadline(connection: Connection, seconds: float) -> Iterator[None]:
+    """Cut the connection when the block takes longer: what waits in it raises `psycopg.OperationalError`."""
+    timer = asyncio.get_running_loop().call_later(seconds, cut, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def cut(connection: Connection) -> None:
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as copied:
+        copied.shutdown(socket.SHUT_RDWR)
+
+
+class ConnectionPool:
+    """A few connections for everything but appends. A caller that is cancelled leaves; its statement ends by itself."""
+
+    def __init__(self, database: Database, size: int = MAX_CONNECTIONS, *setup: str) -> None:
+        """`setup` are statements for each new connection."""
+        self._database = database
+        self._setup = setup
+        self._slots = asyncio.Semaphore(size)
+        self._idle: deque[tuple[float, Connection]] = deque()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def run(self, ask: Callable[[Connection], Awaitable[T]], seconds: float = ANSWER_S) -> T:
+        """The answer of `ask`, which may be called a second time when its connection was lost. Raises
+        `StorageUnavailable` when the database does not answer."""
+        if self._closing:
+            raise StorageUnavailable(_CLOSED)
+        task = asyncio.get_running_loop().create_task(self._run(ask, seconds), name="makai-postgres")
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=ANSWER_S + CONNECT_S)
+        while self._idle:
+            await self._idle.pop()[1].close()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that still waits raises it
+
+    async def _run(self, ask: Callable[[Connection], Awaitable[T]], seconds: float) -> T:
+        async with self._slots:
+            try:
+                connection, is_new = await self._connection()
+                try:
+                    return await self._ask(connection, ask, seconds)
+                except psycopg.Error as error:
+                    if is_new or not is_retryable(error):
+                        raise
+                return await self._ask(await self._new(), ask, seconds)
+            except psycopg.Error as error:
+                raise self._database.unavailable(error) from None
+
+    async def _connection(self) -> tuple[Connection, bool]:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            since, connection = self._idle.pop()
+            if now - since < MAX_IDLE_S and not connection.closed:
+                return connection, False
+            await connection.close()
+        return await self._new(), True
+
+    async def _new(self) -> Connection:
+        connection = await self._database.connect()
+        for statement in self._setup:
+            await connection.execute(statement.encode())
+        return connection
+
+    async def _ask(self, connection: Connection, ask: Callable[[Connection], Awaitable[T]], seconds: float) -> T:
+        try:
+            with deadline(connection, seconds):
+                answer = await ask(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._idle.append((asyncio.get_running_loop().time(), connection))
+        return answer

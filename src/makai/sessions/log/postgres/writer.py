@@ -1,0 +1,482 @@
+"""Group commit: one connection stores what came while the former commit was under way, in one statement.
+
+The statement moves a session's `last` only where `last` and `generation` are the expected ones, and inserts only the
+events of the sessions that it moved. A session that is missing from the answer met another writer; it is read to tell
+which refusal its callers get, and the others are stored.
+
+A commit whose answer is lost may be stored, may be under way, or may never have arrived. It is looked up on a new
+connection, under the locks of its rows: a commit that still waits for its standby cannot be seen, and holds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, TypeAlias
+from zlib import crc32
+
+import msgspec
+import psycopg
+
+from makai.core.errors import LogConflict, LogDamaged, MakaiError
+from makai.sessions.log import encoding, leases, projection
+from makai.sessions.log.base import StoredGrant
+from makai.sessions.log.heads import Head, Heads
+from makai.sessions.log.postgres import arrays, rows
+from makai.sessions.log.postgres.connecting import Connection, Database, deadline, is_retryable
+from makai.sessions.log.postgres.membership import Membership
+from makai.sessions.log.projection import SessionRow
+
+WINDOW_S: Final = 0.005
+"""Appends of nothing but deltas wait until this has passed since the former commit began."""
+MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
+COMMIT_S: Final = 20.0
+"""After this the connection is cut, and the outcome is looked up."""
+PATIENCE_S: Final = 60.0
+"""How long the database may be away before callers get an error: longer than a standby takes to become the primary."""
+MAX_ATTEMPTS: Final = 20
+_PAUSE_S: Final = 0.2
+_ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
+
+_WANTED: Final = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(numbers)s::bigint[], %(keys)s::bigint[], %(ids)s::text[], %(expected)s::bigint[], %(generations)s::bigint[],
+        %(lasts)s::bigint[], %(actives)s::bool[], %(updated)s::bigint[], %(waiting)s::bigint[], %(cwds)s::text[],
+        %(archived)s::bool[], %(projections)s::bytea[], %(checksums)s::bigint[]
+    ) AS w (
+        number, session_key, session_id, expected, generation,
+        last, is_active, updated_ms, waiting, cwd, archived, projection, checksum
+    )
+),
+"""
+# Rows are locked in the order of their keys. The generation is compared in the row that is changed: under READ
+# COMMITTED, only that row is read again after a wait for its lock.
+_MOVED: Final = """
+locked AS MATERIALIZED (
+    SELECT s.session_key, w.number FROM wanted AS w JOIN session AS s ON s.session_key = w.session_key
+    WHERE s.last = w.expected AND s.generation = w.generation
+    ORDER BY s.session_key FOR UPDATE OF s
+),
+moved AS (
+    UPDATE session AS s SET
+        last = w.last, is_active = w.is_active, updated_ms = w.updated_ms, waiting = w.waiting, cwd = w.cwd,
+        archived = w.archived, projection = w.projection, checksum = w.checksum
+    FROM locked JOIN wanted AS w USING (number)
+    WHERE s.session_key = locked.session_key AND s.last = w.expected AND s.generation = w.generation
+    RETURNING w.number, s.session_key
+),
+"""
+# A node that is no more creates no session. The lock waits for whoever removes it.
+_CREATED: Final = """
+me AS MATERIALIZED (
+    SELECT node_id FROM node WHERE node_id = %(node_id)s AND expires_at > clock_timestamp() FOR KEY SHARE
+),
+created AS (
+    INSERT INTO session (
+        session_id, last, generation, owner, place, is_active, updated_ms, waiting, cwd, archived, projection, checksum
+    )
+    SELECT
+        w.session_id, w.last, w.generation, me.node_id, CASE WHEN w.cwd IS NOT NULL THEN %(place)s END, w.is_active,
+        w.updated_ms, w.waiting, w.cwd, w.archived, w.projection, w.checksum
+    FROM wanted AS w CROSS JOIN me WHERE w.session_key = 0 ORDER BY w.session_id
+    ON CONFLICT (session_id) DO NOTHING
+    RETURNING session_id, session_key
+),
+"""
+_GRANTED: Final = """
+granted AS (
+    INSERT INTO permission_grant (folder, rule, data, checksum)
+    SELECT DISTINCT ON (g.folder, g.rule) g.folder, g.rule, g.data, g.checksum
+    FROM done JOIN unnest(
+        %(grant_numbers)s::bigint[], %(folders)s::text[], %(rules)s::text[], %(grants)s::bytea[],
+        %(grant_checksums)s::bigint[]
+    ) AS g (number, folder, rule, data, checksum) USING (number)
+    ORDER BY g.folder, g.rule, g.number DESC
+    ON CONFLICT (folder, rule) DO UPDATE SET data = excluded.data, checksum = excluded.checksum
+),
+"""
+_STORED: Final = """
+stored AS (
+    INSERT INTO event (session_key, event_id, checksum, is_delta, line)
+    SELECT done.session_key, e.event_id, e.checksum, e.is_delta, e.line
+    FROM done JOIN unnest(
+        %(event_numbers)s::bigint[], %(event_ids)s::bigint[], %(event_checksums)s::bigint[], %(deltas)s::bool[],
+        %(lines)s::bytea[]
+    ) AS e (number, event_id, checksum, is_delta, line) USING (number)
+)
+SELECT number, session_key FROM done
+"""
+_DONE: Final = "done AS MATERIALIZED (SELECT number, session_key FROM moved{created}),"
+_AND_CREATED: Final = " UNION ALL SELECT w.number, c.session_key FROM created AS c JOIN wanted AS w USING (session_id)"
+_APPEND: Final = {
+    (has_new, has_grants): "".join(
+        (
+            _WANTED,
+            _MOVED,
+            _CREATED if has_new else "",
+            _DONE.format(created=_AND_CREATED if has_new else ""),
+            _GRANTED if has_grants else "",
+            _STORED,
+        )
+    ).encode()
+    for has_new in (False, True)
+    for has_grants in (False, True)
+}
+_LOOK: Final = """
+SELECT session_id, session_key, last, generation, owner FROM session WHERE session_id = ANY(%s)
+ORDER BY session_key FOR UPDATE
+"""
+_CHECKSUMS: Final = """
+SELECT session_key, event_id, checksum FROM event
+JOIN unnest(%s::bigint[], %s::bigint[]) AS wanted (session_key, event_id) USING (session_key, event_id)
+"""
+
+
+class PendingAppend(msgspec.Struct, frozen=True, eq=False):
+    session_id: str
+    bodies: list[encoding.Body]
+    expected_last: int
+    generation: int
+    weight: int
+    is_urgent: bool
+    waiter: asyncio.Future[tuple[int, int]]
+
+
+class _Entry(msgspec.Struct):
+    """What one commit does to one session."""
+
+    head: Head
+    """After it."""
+    expected: int
+    appends: list[tuple[PendingAppend, tuple[int, int]]] = []
+    stored: list[encoding.Stored] = []
+    grants: list[StoredGrant] = []
+
+    @property
+    def row(self) -> SessionRow:
+        return self.head.row
+
+    @property
+    def session_id(self) -> str:
+        return self.head.row.view.summary.session_id
+
+
+_Result: TypeAlias = int | MakaiError
+"""The key of a session that was stored, or why it was not."""
+
+
+class GroupWriter:
+    """Owns the connection that appends, from `start` until `stop`. Only one event loop uses it."""
+
+    def __init__(
+        self,
+        database: Database,
+        membership: Membership,
+        heads: Heads,
+        settled: Callable[[PendingAppend], None],
+    ) -> None:
+        """`settled` is called for each append after its caller got its answer."""
+        self._database = database
+        self._membership = membership
+        self._heads = heads
+        self._settled = settled
+        self._connection: Connection | None = None
+        self._queue: deque[PendingAppend] = deque()
+        self._arrived = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._stopping = False
+        self._began = 0.0
+        self._forgotten: set[str] | None = set()
+        """Sessions whose heads are not kept after the commit that is under way; None: those of all."""
+        self._under_way: dict[int, PendingAppend] = {}
+        """Appends of the current group without an answer, by identity."""
+        self._is_away = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the last commit failed because the database could not be reached."""
+        return self._is_away
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="makai-postgres-writer")
+
+    def submit(self, append: PendingAppend) -> None:
+        self._queue.append(append)
+        self._arrived.set()
+        if append.is_urgent:
+            self._urgent.set()
+
+    async def stop(self) -> None:
+        """Finish what is queued."""
+        self._stopping = True
+        self._arrived.set()
+        self._urgent.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        await self._disconnect()
+
+    def forget(self, session_ids: Iterable[str]) -> None:
+        """Drop what is known about sessions that other nodes may write to from now on."""
+        for session_id in session_ids:
+            self._heads.pop(session_id, None)
+            if self._forgotten is not None:
+                self._forgotten.add(session_id)
+
+    def forget_all(self) -> None:
+        self._heads.clear()
+        self._forgotten = None
+
+    async def _run(self) -> None:
+        while group := await self._next_group():
+            self._under_way = {id(append): append for append in group}
+            try:
+                await self._carry_out(group)
+            except Exception as error:  # every caller gets an answer
+                self.forget({append.session_id for append in group})
+                await self._disconnect()
+                for append in tuple(self._under_way.values()):
+                    self._settle(append, self._database.unavailable(error))
+
+    async def _next_group(self) -> list[PendingAppend]:
+        """What to commit next; empty at the end."""
+        loop = asyncio.get_running_loop()
+        if not self._stopping or self._queue:
+            await self._arrived.wait()
+        if not self._urgent.is_set() and (left_s := self._began + WINDOW_S - loop.time()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._urgent.wait()
+        self._began = loop.time()
+        group: list[PendingAppend] = []
+        size = 0
+        while self._queue and size < MAX_COMMIT_BYTES:
+            group.append(self._queue.popleft())
+            size += group[-1].weight
+        if not self._queue and not self._stopping:
+            self._arrived.clear()
+            self._urgent.clear()
+        return group
+
+    async def _carry_out(self, group: list[PendingAppend]) -> None:
+        self._forgotten = set()
+        give_up = self._began + (0.0 if self._is_away else PATIENCE_S)
+        entries = self._place(group, await self._load(group, give_up))
+        results = await self._commit(list(entries.values()), give_up) if entries else {}
+        for session_id, entry in entries.items():
+            result = results[session_id]
+            if isinstance(result, MakaiError):
+                self.forget([session_id])
+                for append, _ in entry.appends:
+                    refusal = result
+                    if isinstance(result, LogConflict):
+                        refusal = encoding.conflict(session_id, append.expected_last, result.last)
+                    self._settle(append, refusal)
+                continue
+            row = SessionRow(result, entry.row.view, entry.row.generation)
+            if self._forgotten is not None and session_id not in self._forgotten:
+                self._heads.put(session_id, msgspec.structs.replace(entry.head, row=row))
+            for append, numbers in entry.appends:
+                self._settle(append, numbers)
+
+    def _place(self, group: list[PendingAppend], loaded: Mapping[str, SessionRow | LogDamaged]) -> dict[str, _Entry]:
+        """Number the events. Appends that cannot succeed are refused at once."""
+        entries: dict[str, _Entry] = {}
+        for append in group:
+            try:
+                entry = entries.get(append.session_id) or self._entry(append, loaded)
+                self._add(entry, append)
+            except MakaiError as refusal:
+                self._settle(append, refusal)
+                continue
+            entries[append.session_id] = entry
+        return entries
+
+    def _entry(self, append: PendingAppend, loaded: Mapping[str, SessionRow | LogDamaged]) -> _Entry:
+        session_id = append.session_id
+        head = self._known(append)
+        if head is None:
+            row = loaded.get(session_id) or SessionRow(0, projection.empty(session_id), append.generation)
+            if isinstance(row, LogDamaged):
+                raise row
+            head = Head(row)
+        return _Entry(head, head.last)
+
+    def _add(self, entry: _Entry, append: PendingAppend) -> None:
+        head, view = entry.head, entry.row.view
+        if append.generation != entry.row.generation:
+            raise leases.taken_over()
+        if append.expected_last != head.last:
+            raise encoding.conflict(append.session_id, append.expected_last, head.last)
+        stored = encoding.numbered(append.session_id, append.bodies, head.last, view.latest_ms)
+        following, grants = projection.appended(view, append.bodies, stored)
+        entry.head = head.extended(SessionRow(entry.row.session_key, following, append.generation), stored)
+        entry.stored += stored
+        entry.grants += grants
+        entry.appends.append((append, (stored[0].record.event_id, stored[-1].record.event_id)))
+
+    def _known(self, append: PendingAppend) -> Head | None:
+        head = self._heads.get(append.session_id)
+        return head if head is not None and head.row.generation == append.generation else None
+
+    async def _load(self, group: list[PendingAppend], give_up: float) -> Mapping[str, SessionRow | LogDamaged]:
+        wanted = sorted({append.session_id for append in group if self._known(append) is None})
+        if not wanted:
+            return {}
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                connection = await self._connected()
+                with deadline(connection, COMMIT_S):
+                    return await rows.load_sessions(connection, wanted)
+            except psycopg.Error as error:
+                await self._recover(error, give_up, attempt)
+        raise AssertionError
+
+    async def _commit(self, entries: list[_Entry], give_up: float) -> dict[str, _Result]:
+        """Store all that can be stored. Raises when the database stays away; what is stored is unknown then."""
+        results: dict[str, _Result] = {}
+        was_tried = False
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            left = [entry for entry in entries if entry.session_id not in results]
+            try:
+                connection = await self._connected()
+                with deadline(connection, COMMIT_S):
+                    if was_tried:
+                        results |= await self._look(connection, left, was_tried=True)
+                        left = [entry for entry in left if entry.session_id not in results]
+                    was_tried = was_tried or bool(left)
+                    results |= await self._execute(connection, left)
+                    left = [entry for entry in left if entry.session_id not in results]
+                    results |= await self._look(connection, left, was_tried=attempt > 1, is_refused=True)
+            except psycopg.Error as error:
+                await self._recover(error, give_up, attempt)
+                continue
+            if len(results) == len(entries):
+                self._is_away = False
+                return results
+        raise psycopg.OperationalError("the database answered, and stored nothing")
+
+    async def _execute(self, connection: Connection, entries: list[_Entry]) -> dict[str, _Result]:
+        """Send the statement; returns those that are stored."""
+        if not entries:
+            return {}
+        has_new = any(entry.row.session_key == 0 for entry in entries)
+        grants = [(number, grant) for number, entry in enumerate(entries) for grant in _newest(entry.grants)]
+        node = self._membership.node
+        values = _session_values(entries) | _event_values(entries)
+        if has_new:
+            values |= {"node_id": node.node_id, "place": node.labels[0]}
+        if grants:
+            values |= _grant_values(grants)
+        found = await rows.fetch(connection, _APPEND[has_new, bool(grants)], values)
+        return {entries[number].session_id: key for number, key in found}
+
+    async def _look(
+        self, connection: Connection, entries: list[_Entry], *, was_tried: bool, is_refused: bool = False
+    ) -> dict[str, _Result]:
+        """What became of sessions: stored by an attempt whose answer was lost, or changed by another writer. Those that
+        are as they were before are left out, and can be tried again."""
+        if not entries:
+            return {}
+        async with connection.transaction():
+            ids = [entry.session_id for entry in entries]
+            found = {row[0]: row[1:] for row in await rows.fetch(connection, _LOOK, (ids,))}
+            ends = [(found[entry.session_id][0], entry.head.last) for entry in entries if entry.session_id in found]
+            keys = [arrays.integers(column) for column in zip(*ends, strict=True)] if ends and was_tried else None
+            sums = {row[:2]: row[2] for row in await rows.fetch(connection, _CHECKSUMS, keys)} if keys else {}
+        results: dict[str, _Result] = {}
+        for entry in entries:
+            key, last, generation, _ = found.get(entry.session_id, (0, 0, None, None))
+            if generation == entry.row.generation and sums.get((key, entry.head.last)) == entry.stored[-1].checksum:
+                results[entry.session_id] = key
+            elif generation is None and entry.expected == 0:
+                if is_refused:  # the node is gone
+                    self._membership.lose()
+                    results[entry.session_id] = leases.taken_over()
+            elif generation is not None and generation != entry.row.generation:
+                results[entry.session_id] = leases.taken_over()
+            elif last != entry.expected:
+                results[entry.session_id] = encoding.conflict(entry.session_id, entry.expected, last)
+        return results
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._database.connect()
+        return self._connection
+
+    async def _recover(self, error: psycopg.Error, give_up: float, attempt: int) -> None:
+        """Prepare the next attempt, or raise when there is none."""
+        await self._disconnect()
+        if not is_retryable(error):
+            raise error
+        if asyncio.get_running_loop().time() >= give_up or attempt == MAX_ATTEMPTS:
+            self._is_away = True
+            raise error
+        await asyncio.sleep(_PAUSE_S * min(attempt, 10))
+
+    async def _disconnect(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    def _settle(self, append: PendingAppend, result: tuple[int, int] | MakaiError) -> None:
+        del self._under_way[id(append)]
+        if not append.waiter.done():  # its caller was not cancelled
+            if isinstance(result, MakaiError):
+                append.waiter.set_exception(result)
+            else:
+                append.waiter.set_result(result)
+        self._settled(append)
+
+
+def _newest(grants: list[StoredGrant]) -> Iterable[StoredGrant]:
+    """Of several about one folder and rule the last one."""
+    return {(grant.folder, grant.rule): grant for grant in grants}.values()
+
+
+def _session_values(entries: list[_Entry]) -> dict[str, object]:
+    views = [entry.row.view for entry in entries]
+    summaries = [view.summary for view in views]
+    encoded = [msgspec.json.encode(view) for view in views]
+    sums = [projection.row_checksum(summary, view) for summary, view in zip(summaries, encoded, strict=True)]
+    return {
+        "numbers": arrays.integers(range(len(entries))),
+        "keys": arrays.integers([entry.row.session_key for entry in entries]),
+        "ids": arrays.texts([summary.session_id for summary in summaries]),
+        "expected": arrays.integers([entry.expected for entry in entries]),
+        "generations": arrays.integers([entry.row.generation for entry in entries]),
+        "lasts": arrays.integers([summary.events for summary in summaries]),
+        "actives": arrays.bools([summary.status in _ACTIVE for summary in summaries]),
+        "updated": arrays.integers([summary.updated_ms for summary in summaries]),
+        "waiting": arrays.integers([summary.pending_approvals for summary in summaries]),
+        "cwds": arrays.texts([summary.cwd for summary in summaries]),
+        "archived": arrays.bools([summary.archived for summary in summaries]),
+        "projections": arrays.blobs(encoded),
+        "checksums": arrays.integers(sums),
+    }
+
+
+def _event_values(entries: list[_Entry]) -> dict[str, object]:
+    events = [event for entry in entries for event in entry.stored]
+    numbers = [number for number, entry in enumerate(entries) for _ in entry.stored]
+    return {
+        "event_numbers": arrays.integers(numbers),
+        "event_ids": arrays.integers([event.record.event_id for event in events]),
+        "event_checksums": arrays.integers([event.checksum for event in events]),
+        "deltas": arrays.bools([event.is_delta for event in events]),
+        "lines": arrays.blobs([event.record.line for event in events]),
+    }
+
+
+def _grant_values(grants: list[tuple[int, StoredGrant]]) -> dict[str, object]:
+    encoded = [msgspec.json.encode(grant) for _, grant in grants]
+    return {
+        "grant_numbers": arrays.integers([number for number, _ in grants]),
+        "folders": arrays.texts([grant.folder for _, grant in grants]),
+        "rules": arrays.texts([grant.rule for _, grant in grants]),
+        "grants": arrays.blobs(encoded),
+        "grant_checksums": arrays.integers([crc32(data) for data in encoded]),
+    }
