@@ -126,6 +126,7 @@ def _told(one: Measured) -> str:
 def measure_all(plan: Plan, server: Database) -> dict[str, Any]:
     """Everything, one after the other."""
     measured: dict[str, Any] = {"raw": attempt("raw appends, one connection", lambda: raw(plan, server))}
+    measured["single"] = attempt("raw appends of one event", lambda: single(plan, server))
     measured["sqlite"] = attempt("one node, SQLite", lambda: sqlite(plan))
     measured["nodes"] = {
         str(count): attempt(f"{count} nodes, PostgreSQL", lambda count=count: appending(plan, server, count))
@@ -149,6 +150,14 @@ def raw(plan: Plan, server: Database) -> Measured:
         with children(("cluster.raw", server.new(), plan.sessions, plan.batch, plan.events)) as nodes:
             passes.append(together(nodes, server))
     return best_of(passes)
+
+
+def single(plan: Plan, server: Database) -> Measured:
+    """How long one commit takes that nothing is grouped with."""
+    with children(("cluster.raw", server.new(), 1, 1, plan.single_commits)) as nodes:
+        one = together(nodes, server)
+    commit_ms = 1000 / one["per_second"]
+    return {**one, "commit_ms": commit_ms, "told": f"{commit_ms:.2f} ms each"}
 
 
 def sqlite(plan: Plan) -> Measured:

@@ -15,6 +15,7 @@ class Plan:
     batch: int = 10
     events: int = 60_000
     """Of all nodes together."""
+    single_commits: int = 2_000
     session_counts: tuple[int, ...] = (10, 100, 1_000, 10_000)
     reader_counts: tuple[int, ...] = (1, 10, 100, 1_000)
     reader_events: int = 2_000
@@ -30,6 +31,7 @@ QUICK = Plan(
     passes=1,
     nodes=(1, 2),
     events=10_000,
+    single_commits=300,
     session_counts=(10, 1_000),
     reader_counts=(1, 100),
     reader_events=500,

@@ -15,8 +15,8 @@ Measured = Mapping[str, Any]
 HOW = """\
 ## How it was measured
 
-Nodes are processes, and PostgreSQL is a server of its own, all on this machine: they share its cores and its disk. Every
-commit waits for the disk (`fsync` and `synchronous_commit` are on); there is no standby.
+Nodes are processes, and PostgreSQL is a server of its own, all on this machine: they share its cores and its disk.
+Every commit waits for the disk (`fsync` and `synchronous_commit` are on); there is no standby.
 
 - *Appended and followed*: 100 sessions, shared out among the nodes. Each appends ten events of about 300 bytes, waits
   until they are stored, and appends the next ten; a reader of each session on the same node reads every event as it is
@@ -27,11 +27,11 @@ commit waits for the disk (`fsync` and `synchronous_commit` are on); there is no
 - *SQLite*: the same program and load with the store of a single machine.
 - *Sessions*: one node; each session appends one event at a time, so that a commit carries many sessions.
 - *Readers*: one session on one node, read by many.
-- *From delta to subscriber*: one node owns sessions that get 20 deltas a second each; a client of another node reads
-  them. A delta says when it was made.
-- *Takeover*: a node with 10,000 sessions that each have an active run is killed (kill -9). Another one waits for the end
-  of its lease (3 s here), takes the sessions away from it and claims them 500 at a time. Database time is the sum that
-  `pg_stat_statements` has for all statements meanwhile. Continuing the runs is not part of it.
+- *From delta to subscriber*: one node owns sessions that get 20 deltas a second each; a client of the same or of another
+  node reads them. A delta says when it was made.
+- *Takeover*: a node with 10,000 sessions that each have an active run is killed (kill -9). Another one waits for the
+  end of its lease (3 s here), takes the sessions away from it and claims them 500 at a time. Database time is the sum
+  that `pg_stat_statements` has for all statements meanwhile. Continuing the runs is not part of it.
 """
 
 
@@ -117,19 +117,14 @@ def _per_reader(one: Measured) -> float | None:
 
 
 def _appended(measured: Measured) -> list[str]:
-    lines = [
-        "| | events/s | per core | CPU of the nodes | CPU of PostgreSQL | cores used | WAL per event | stored per event |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    columns = ("events/s", "per core", "CPU of the nodes", "CPU of PostgreSQL", "cores used", "WAL", "stored")
+    lines = [f"| per event | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name, one, _ in _rows(measured):
-        if "error" in one:
-            continue
-        both = _both(one) or 1.0
-        database, wal, stored = one.get("database_cpu_us"), one.get("wal_bytes"), one.get("stored_bytes")
-        lines.append(
-            f"| {name} | {one['per_second']:,.0f} | {1e6 / both:,.0f} | {one['node_cpu_us']:.1f} µs | {_or_dash(database, '.1f', ' µs')} "
-            f"| {one['cores']:.2f} | {_or_dash(wal, '.0f', ' B')} | {_or_dash(stored, '.0f', ' B')} |"
-        )
+        if (both := _both(one)) is not None:
+            cells = [f"{one['per_second']:,.0f}", f"{1e6 / both:,.0f}", f"{one['node_cpu_us']:.1f} µs"]
+            cells += [_or_dash(one.get("database_cpu_us"), ".1f", " µs"), f"{one['cores']:.2f}"]
+            cells += [_or_dash(one.get("wal_bytes"), ".0f", " B"), _or_dash(one.get("stored_bytes"), ".0f", " B")]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -137,34 +132,31 @@ def _growth(measured: Measured) -> list[str]:
     lines = ["| | events/s | CPU of the node | CPU of PostgreSQL | memory of the node |", "|---|---|---|---|---|"]
     for count, one in measured["sessions"].items():
         if "error" not in one:
-            lines.append(
-                f"| {int(count):,} sessions, one event per append | {one['per_second']:,.0f} | {one['node_cpu_us']:.1f} µs "
-                f"| {one['database_cpu_us']:.1f} µs | {one['rss_mb']:.0f} MB |"
-            )
+            name = f"{int(count):,} sessions, one event per append"
+            cells = [f"{one['per_second']:,.0f}", f"{one['node_cpu_us']:.1f} µs", f"{one['database_cpu_us']:.1f} µs"]
+            lines.append(f"| {name} | {' | '.join(cells)} | {one['rss_mb']:.0f} MB |")
     for count, one in measured["readers"].items():
         if "error" not in one:
-            lines.append(
-                f"| {int(count):,} readers of one session | {one['per_second']:,.0f} | {one['per_reader_us']:.2f} µs per reader "
-                f"| {one['database_cpu_us']:.1f} µs | - |"
-            )
+            name = f"{int(count):,} readers of one session"
+            cells = [f"{one['per_second']:,.0f}", f"{one['per_reader_us']:.2f} µs per reader"]
+            lines.append(f"| {name} | {' | '.join(cells)} | {one['database_cpu_us']:.1f} µs | - |")
     return lines
 
 
 def _latency(measured: Measured) -> list[str]:
     lines = ["| | |", "|---|---|"]
-    for name, title in (("beside", "same node"), ("across", "another node")):
+    if "commit_ms" in (single := measured["single"]):
+        lines.append(f"| a commit of one event, without makai | {single['commit_ms']:.2f} ms |")
+    for name, title in (("beside", "the same node"), ("across", "another node")):
         one = measured.get(name, {})
         if "median_ms" in one:
-            lines.append(
-                f"| delta to a subscriber on {title} | median {one['median_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, "
-                f"{one['deltas']:,} deltas |"
-            )
+            words = f"median {one['median_ms']:.2f} ms, p99 {one['p99_ms']:.2f} ms, {one['deltas']:,} deltas"
+            lines.append(f"| delta to a subscriber on {title} | {words} |")
     takeover = measured["takeover"]
     if "error" not in takeover:
-        lines.append(
-            f"| taking over {takeover['claimed']:,} sessions | {takeover['database_ms']:.0f} ms of database time; the lease had "
-            f"expired {takeover['waited_s']:.1f} s after the kill, and claiming took {takeover['claiming_s']:.2f} s |"
-        )
+        words = f"{takeover['database_ms']:.0f} ms of database time; the lease had expired {takeover['waited_s']:.1f} s"
+        words += f" after the kill, and claiming took {takeover['claiming_s']:.2f} s"
+        lines.append(f"| taking over {takeover['claimed']:,} sessions | {words} |")
     return lines
 
 

@@ -1,8 +1,8 @@
 """What a cluster needs for many live sessions: a simulation with the measured costs, and the arithmetic around it.
 
-In: `results/cluster.json` and `results/sessions.json`, and the assumptions below. Out: Markdown, which replaces the text
-between the marks in `docs/scale.md`; with `--check` nothing is written, and the exit code says whether it is current.
-It needs no packages, and the same results give the same text.
+In: `results/cluster.json` and `results/sessions.json`, and the assumptions below. Out: Markdown, which replaces the
+text between the marks in `docs/scale.md`; with `--check` nothing is written, and the exit code says whether it is
+current. It needs no packages, and the same results give the same text.
 
 The simulation is one shard: nodes that gather the events of their sessions and commit them in groups, one commit at a
 time each, to a database with some cores and a disk. Shards have nothing in common, so a larger cluster is more of them.
@@ -236,7 +236,7 @@ def breaking(costs: Costs, assumed: Assumptions) -> list[tuple[str, int, str]]:
         (
             "the connections of one primary",
             int(connections),
-            "a second cluster beside the first; a load balancer divides people",
+            "a second cluster; a load balancer divides people",
         ),
         ("the WAL of one primary (disk, replica, archive)", int(wal), "add shards (`[store.shards]`), or faster disks"),
         ("the CPU of one primary", int(primary), "add shards, or cores"),

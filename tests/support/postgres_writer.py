@@ -19,15 +19,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
-from makai.sessions.log.postgres.log import PostgresLog
-from makai.sessions.log.postgres.membership import NodeSettings
 
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import Logged, Notice
 from makai.sessions.log.base import LogProblem, replay
+from makai.sessions.log.postgres.log import PostgresLog
+from makai.sessions.log.postgres.membership import NodeSettings
 from support.log_events import pending
 
 RETRY_S: Final = 0.1
@@ -36,10 +36,13 @@ WAIT_S: Final = 120.0
 _BATCHES: Final = (1, 1, 2, 5, 20)
 
 
+What: TypeAlias = Literal["stored", "refused", "read", "lease_lost"]
+
+
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One answer of the log. Times are of the clock that all processes of this machine share."""
 
-    what: Literal["stored", "refused", "read"]
+    what: What
     session_id: str
     began: float
     at: float
@@ -90,7 +93,7 @@ async def _read(log: PostgresLog, session_id: str) -> None:
             _say("read", session_id, began, error=type(error).__name__, hint=error.hint or "")
 
 
-def _say(what: Literal["stored", "refused", "read"], session_id: str, began: float, **more: str | int) -> None:
+def _say(what: What, session_id: str, began: float, **more: str | int) -> None:
     told = msgspec.convert(
         {"what": what, "session_id": session_id, "began": began, "at": time.monotonic(), **more}, Told
     )
@@ -99,6 +102,7 @@ def _say(what: Literal["stored", "refused", "read"], session_id: str, began: flo
 
 async def _main(url: str, name: str, lease_s: float, session_ids: Sequence[str]) -> None:
     log = await PostgresLog.open(url, NodeSettings(name=name, lease_s=lease_s))
+    log.on_lease_lost(lambda: _say("lease_lost", "", time.monotonic()))
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     tasks = [asyncio.create_task(_write(log, session_id)) for session_id in session_ids]
