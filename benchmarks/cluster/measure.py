@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from cluster.database import Database
@@ -44,8 +45,9 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def wait_until_ready(self) -> None:
-        self._line()
+    def wait_until_ready(self) -> str:
+        """What it says then."""
+        return self._line().strip()
 
     def tell(self) -> None:
         """The next step may begin."""
@@ -140,6 +142,8 @@ def measure_all(plan: Plan, server: Database) -> dict[str, Any]:
         str(count): attempt(f"one session, {count:,} readers", lambda count=count: readers(plan, server, count))
         for count in plan.reader_counts
     }
+    measured["beside"] = attempt("delta to a reader on the same node", lambda: beside(plan, server))
+    measured["across"] = attempt("delta to a reader on another node", lambda: across(plan, server))
     measured["takeover"] = attempt(f"taking over {plan.taken_over:,}", lambda: takeover(plan, server))
     return measured
 
@@ -199,6 +203,40 @@ def readers(plan: Plan, server: Database, count: int) -> Measured:
         one = together(nodes, server)
     each = one["node_cpu_us"] / count
     return {**one, "per_reader_us": each, "told": f"{each:.2f} us CPU per event and reader"}
+
+
+def beside(plan: Plan, server: Database) -> Measured:
+    """Sessions at the pace of models, read where they run."""
+    with temporary_home() as folder, children(_owner(plan, server.new(), folder, read=True)) as (owner,):
+        owner.tell()
+        return _told_ages(plan, owner.result())
+
+
+def across(plan: Plan, server: Database) -> Measured:
+    """The same sessions, read by a client of another node."""
+    url = server.new()
+    with temporary_home() as folder, ExitStack() as stack:
+        _, *arguments = _owner(plan, url, folder, read=False)
+        owner = Child("cluster.served", *arguments)
+        stack.callback(owner.end)
+        ids = owner.wait_until_ready()
+        (reader,) = stack.enter_context(children(("cluster.served", "following", url, folder, "reader", ids, 1)))
+        reader.tell()
+        owner.tell()
+        return _told_ages(plan, reader.result())
+
+
+def _owner(plan: Plan, url: str, folder: Path, *, read: bool) -> tuple[object, ...]:
+    deltas = plan.pace_per_second * plan.pace_seconds
+    numbers = (plan.pace_sessions, deltas, plan.pace_per_second, int(read))
+    return ("cluster.served", "owning", url, folder, "owner", *numbers)
+
+
+def _told_ages(plan: Plan, measured: Measured) -> Measured:
+    expected = plan.pace_sessions * plan.pace_per_second * plan.pace_seconds
+    if measured["deltas"] != expected:
+        raise FailedError(f"{measured['deltas']} of {expected} deltas arrived")
+    return {**measured, "told": f"median {measured['median_ms']:.2f} ms, p99 {measured['p99_ms']:.2f} ms"}
 
 
 def takeover(plan: Plan, server: Database) -> Measured:

@@ -27,8 +27,8 @@ Every commit waits for the disk (`fsync` and `synchronous_commit` are on); there
 - *SQLite*: the same program and load with the store of a single machine.
 - *Sessions*: one node; each session appends one event at a time, so that a commit carries many sessions.
 - *Readers*: one session on one node, read by many.
-- *From delta to subscriber*: one node owns sessions that get 20 deltas a second each; a client of the same or of another
-  node reads them. A delta says when it was made.
+- *From delta to subscriber*: one node owns sessions that get 20 deltas a second each; a client of the same or of
+  another node reads them. A delta says when it was made.
 - *Takeover*: a node with 10,000 sessions that each have an active run is killed (kill -9). Another one waits for the
   end of its lease (3 s here), takes the sessions away from it and claims them 500 at a time. Database time is the sum
   that `pg_stat_statements` has for all statements meanwhile. Continuing the runs is not part of it.
