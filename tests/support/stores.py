@@ -47,7 +47,7 @@ class PostgresStore:
     """Each opening takes the place of the former node of this name, as after a restart on the same machine."""
 
     def __init__(self, folder: Path) -> None:
-        self.url = shared_server().new_database()
+        self.url = shared_server().new_schema()
 
     async def open(self, name: str = "test") -> PostgresLog:
         return await PostgresLog.open(self.url, NodeSettings(name=name, lease_s=60))

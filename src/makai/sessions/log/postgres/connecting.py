@@ -18,8 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
-from makai.core.errors import InvalidRequest, StorageUnavailable
+from makai.core.errors import InvalidRequest, MakaiError, StorageUnavailable
 from makai.core.secret import MASK
 from makai.sessions.log.postgres import arrays
 
@@ -184,8 +185,11 @@ class ConnectionPool:
         try:
             with deadline(connection, seconds):
                 answer = await ask(connection)
-        except BaseException:
-            await connection.close()
+        except BaseException as error:
+            if not isinstance(error, MakaiError) or connection.info.transaction_status != TransactionStatus.IDLE:
+                await connection.close()
+            else:
+                self._idle.append((asyncio.get_running_loop().time(), connection))
             raise
         self._idle.append((asyncio.get_running_loop().time(), connection))
         return answer

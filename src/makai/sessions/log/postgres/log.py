@@ -109,8 +109,8 @@ class PostgresLog:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing can be appended because the database cannot be reached."""
-        return self._writer.is_read_only or not self._membership.is_valid()
+        """Whether nothing can be appended: this node has not reached the database for as long as its lease."""
+        return not self._membership.is_valid()
 
     def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
         return self._membership.on_lost(call)

@@ -42,8 +42,8 @@ batch AS (
     FROM (SELECT event_id, sum(size) OVER (ORDER BY event_id) - size AS size_before FROM fitting) AS sized
     WHERE size_before < %(bytes)s
 )
-SELECT (SELECT last FROM chosen), event_id, checksum, line FROM event
-WHERE session_key = (SELECT session_key FROM chosen)
+SELECT chosen.last, event.event_id, checksum, line
+FROM chosen LEFT JOIN event ON event.session_key = chosen.session_key
     AND event_id > %(after)s AND event_id <= (SELECT last FROM batch) {without_deltas}
 ORDER BY event_id
 """
@@ -123,19 +123,16 @@ async def read_records(connection: Connection, session_id: str, after: int, limi
     after, limit = min(max(after, 0), LARGEST_NUMBER), min(max(limit, 0), MAX_LISTED)
     wanted = {"session_id": session_id, "after": after, "limit": limit, "bytes": BATCH_BYTES}
     found = await fetch(connection, _READS[deltas], wanted)
-    records = encoding.verified(session_id, [(number, checksum, line) for _, number, checksum, line in found])
+    if not found:
+        return []
+    stored = [(number, checksum, line) for _, number, checksum, line in found if number is not None]
+    records = encoding.verified(session_id, stored)
     if deltas:
-        last = found[0][0] if found else await _last(connection, session_id) if limit else after
-        check_complete(session_id, records, after, limit, last)
+        _check_complete(session_id, records, after, limit, found[0][0])
     return records
 
 
-async def _last(connection: Connection, session_id: str) -> int:
-    found = await fetch(connection, _LOAD, ([session_id],))
-    return found[0][2] if found and found[0][2] == found[0][-1] else 0
-
-
-def check_complete(session_id: str, records: Sequence[Record], after: int, limit: int, last: int) -> None:
+def _check_complete(session_id: str, records: Sequence[Record], after: int, limit: int, last: int) -> None:
     """Raise `LogDamaged` when an event is missing from a batch of reading."""
     end = records[-1].event_id if records else after
     if end - after != len(records):

@@ -36,8 +36,9 @@ COMMIT_S: Final = 20.0
 """After this the connection is cut, and the outcome is looked up."""
 PATIENCE_S: Final = 60.0
 """How long the database may be away before callers get an error: longer than a standby takes to become the primary."""
-MAX_ATTEMPTS: Final = 20
-_PAUSE_S: Final = 0.2
+MAX_ATTEMPTS: Final = 200
+_PAUSE_S: Final = 0.1
+_MAX_PAUSE_S: Final = 1.0
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
 
 _WANTED: Final = """
@@ -194,12 +195,8 @@ class GroupWriter:
         self._under_way: dict[int, PendingAppend] = {}
         """Appends of the current group without an answer, by identity."""
         self._is_away = False
+        """Whether the database could not be reached the last time: the next group tries once."""
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether the last commit failed because the database could not be reached."""
-        return self._is_away
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="makai-postgres-writer")
@@ -415,7 +412,7 @@ class GroupWriter:
         if asyncio.get_running_loop().time() >= give_up or attempt == MAX_ATTEMPTS:
             self._is_away = True
             raise error
-        await asyncio.sleep(_PAUSE_S * min(attempt, 10))
+        await asyncio.sleep(min(_PAUSE_S * attempt, _MAX_PAUSE_S))
 
     async def _disconnect(self) -> None:
         if self._connection is not None:
