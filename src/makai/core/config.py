@@ -87,6 +87,23 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`sqlite` is a file in MAKAI_HOME, the only store of this version."""
 
 
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """This machine as a node, when several share a store in PostgreSQL."""
+
+    name: str = ""
+    """Empty: the name of the host."""
+    listen: str = ""
+    """`host:port` on which other nodes connect."""
+    advertise: str = ""
+    """`host:port` that other nodes connect to; empty: that of `listen`."""
+    labels: tuple[str, ...] = ()
+    """Which folders this machine has; nodes with a label in common have the same ones. Empty: the name."""
+    key_file: str = ""
+    """The file with the cluster's key; empty: the variable MAKAI_CLUSTER_KEY holds it."""
+    lease_seconds: Annotated[float, msgspec.Meta(ge=1, le=300)] = 6
+    """How long other nodes wait for this one before they take its sessions over."""
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """An agent that speaks the Agent Client Protocol, for `makai -a NAME`. Only the user's own file may name one."""
 
@@ -109,6 +126,7 @@ class Config(SettingsLayer, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     agents: dict[str, AgentConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
     store: StoreConfig = StoreConfig()
+    cluster: ClusterConfig = ClusterConfig()
     retries: RetriesConfig = RetriesConfig()
     notify: NotifyKind = "bell"
     """How the terminal calls you back when it needs an answer or a long run ends, while you look elsewhere."""

@@ -86,7 +86,9 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
         acp = _acp_server(options, source, backend)
-        app = make_app(makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents, home=home)
+        app = make_app(
+            makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents, home=home, is_ready=source.is_ready
+        )
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -101,6 +103,8 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         tune_garbage_collection()
         on_ready(Addresses(address, grpc))
         await stop.wait()
+        makai.draining = True  # a load balancer learns it before anything is refused
+        await source.drain()
         await makai.drain(options.drain_s)
 
 

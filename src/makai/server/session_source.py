@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from makai.core.session_events import SandboxLevel
     from makai.core.settings import Settings
     from makai.harness.acp.known_agents import OfferedAgent
+    from makai.server.cluster_sessions import ClusterSessions
+    from makai.sessions.owner import OwnedSessions
     from makai.sessions.service import Sessions
 
     SettingsOf: TypeAlias = Callable[[str | None, Caller], Awaitable[Settings]]
@@ -66,6 +68,7 @@ class SessionSource:
         self._durable = durable
         self._opening = asyncio.Lock()
         self._sessions: Sessions | None = None
+        self._owned: OwnedSessions | ClusterSessions | None = None
         self._closed = False
 
     async def get(self) -> Sessions:
@@ -112,12 +115,30 @@ class SessionSource:
                 await self._sessions.close()
 
     async def _open(self) -> Sessions:
+        from makai.server.cluster_opening import own_sessions
         from makai.server.session_router import SessionRouter
-        from makai.sessions.owner import OwnedSessions
 
         home = self._folder()
 
         async def own() -> Sessions:
-            return await OwnedSessions.open(home, self._backend, recover_all=self._durable)
+            self._owned = await own_sessions(home, self._backend, durable=self._durable)
+            return self._owned
 
         return await SessionRouter.open(home, own, environ=self._environ)
+
+    async def is_ready(self) -> bool:
+        """Whether the sessions can be used. A node of a cluster is ready while it is a live member."""
+        node = self._node()
+        return self._sessions is not None and (node is None or await node.is_ready())
+
+    async def drain(self) -> None:
+        """Let other nodes of the cluster take new sessions from now on. Existing ones are usable until `close`."""
+        if (node := self._node()) is not None:
+            await node.drain()
+
+    def _node(self) -> ClusterSessions | None:
+        if self._owned is None:
+            return None
+        from makai.sessions.owner import OwnedSessions
+
+        return None if isinstance(self._owned, OwnedSessions) else self._owned

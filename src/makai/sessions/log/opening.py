@@ -11,6 +11,7 @@ from makai.core.config import StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
+from makai.sessions.log.nodes import ClusterLog
 
 if TYPE_CHECKING:
     from makai.sessions.log.postgres.log import PostgresLog
@@ -34,7 +35,19 @@ async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSett
     )
 
 
-async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> PostgresLog:
+async def join_cluster(
+    home: Path, config: StoreConfig, *, name: str, address: str, labels: tuple[str, ...], lease_s: float
+) -> ClusterLog:
+    """Join the sessions in PostgreSQL as a node, which `Node` describes. Raises `HomeInUse`."""
+    _, settings = _postgres()
+    return await _open_postgres(home, config.url, settings(name=name, address=address, labels=labels, lease_s=lease_s))
+
+
+def is_postgres(config: StoreConfig) -> bool:
+    return config.url.partition(":")[0] in ("postgres", "postgresql")
+
+
+def _postgres() -> tuple[type[PostgresLog], type[NodeSettings]]:
     try:
         from makai.sessions.log.postgres.log import PostgresLog
         from makai.sessions.log.postgres.membership import NodeSettings
@@ -43,11 +56,16 @@ async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> Pos
             "Sessions in PostgreSQL need the extra `postgres`, which is not installed.",
             hint="Install it: pip install 'makai[postgres]'.",
         ) from None
+    return PostgresLog, NodeSettings
+
+
+async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> PostgresLog:
     from makai.sessions.log.leases import HomeLock
 
+    log, settings = _postgres()
     lock = await asyncio.to_thread(HomeLock, home)
     try:
-        return await PostgresLog.open(url, node or NodeSettings(name=socket.gethostname()), lock)
+        return await log.open(url, node or settings(name=socket.gethostname()), lock)
     except BaseException:
         lock.release()
         raise
