@@ -25,7 +25,7 @@ from makai.sessions.log.nodes import ClusterLog
 LINE_TEXT = "x" * 190
 """Makes the line of an event about 300 bytes long."""
 AT_ONCE = 64
-LEASE_S = 3.0
+LEASE_S = 15.0
 NOW_MS = 1_700_000_000_000
 
 Measured = dict[str, Any]
@@ -75,21 +75,22 @@ async def appending(log: EventLog, name: str, sessions: int, batch: int, events:
     ids = [f"{name}-{number}" for number in range(sessions)]
     generations: dict[str, int] = {}
 
-    async def claim(session_id: str) -> None:
+    async def make(session_id: str) -> None:
         generations[session_id] = (await log.claim(session_id)).generation
+        await log.append(session_id, lines(1), 0, generations[session_id])
 
-    await in_portions([lambda one=one: claim(one) for one in ids])
+    await in_portions([lambda one=one: make(one) for one in ids])
     appends = max(1, events // (sessions * batch))
     prepared = lines(batch)
 
     async def write(session_id: str) -> None:
-        last = 0
+        last = 1
         for _ in range(appends):
             _, last = await log.append(session_id, prepared, last, generations[session_id])
 
     return await timed(
         [lambda one=one: write(one) for one in ids],
-        [lambda one=one: follow(log, one, appends * batch) for one in ids],
+        [lambda one=one: follow(log, one, 1, 1 + appends * batch) for one in ids],
         sessions * appends * batch,
     )
 
@@ -105,7 +106,7 @@ async def reading(log: EventLog, name: str, readers: int, batch: int, events: in
         for _ in range(events // batch):
             _, last = await log.append(session_id, prepared, last, generation)
 
-    reads = [lambda: follow(log, session_id, events // batch * batch)] * readers
+    reads = [lambda: follow(log, session_id, 0, events // batch * batch)] * readers
     return await timed([write], reads, events // batch * batch)
 
 
@@ -121,11 +122,10 @@ async def timed(
     return {"events": events, "began": began, "ended": ended, "cpu_s": time.process_time() - cpu}
 
 
-async def follow(log: EventLog, session_id: str, until: int) -> None:
-    """Read every event of a session as it is stored."""
+async def follow(log: EventLog, session_id: str, cursor: int, until: int) -> None:
+    """Read every event of a session after the cursor as it is stored."""
     changed = asyncio.Event()
     stop_watching = log.watch(session_id, changed.set)
-    cursor = 0
     try:
         while cursor < until:
             changed.clear()

@@ -13,7 +13,7 @@ class Plan:
     nodes: tuple[int, ...] = (1, 2, 4)
     sessions: int = 100
     batch: int = 10
-    events: int = 60_000
+    events: int = 40_000
     """Of all nodes together."""
     single_commits: int = 2_000
     session_counts: tuple[int, ...] = (10, 100, 1_000, 10_000)
@@ -22,9 +22,8 @@ class Plan:
     """Appended to one session and read by each of its readers."""
     pace_sessions: int = 50
     pace_per_second: int = 20
-    pace_seconds: int = 15
+    pace_seconds: int = 10
     taken_over: int = 10_000
-    lease_s: float = 3.0
 
 
 QUICK = Plan(

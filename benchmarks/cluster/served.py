@@ -22,13 +22,13 @@ from typing import Any
 import msgspec
 import uvloop
 from cluster.node import LEASE_S, wait_for_line
-from makai.auth.cluster_key import KEY_VARIABLE
-from makai.server.cluster_opening import own_sessions
 from sessions.desk import new_session, read_run, say
 from sessions.model import STAMP, BenchModels, Wish
 
+from makai.auth.cluster_key import KEY_VARIABLE
 from makai.core.config import ClusterConfig, Config, StoreConfig
 from makai.core.session_events import AssistantTextDelta, Logged
+from makai.server.cluster_opening import own_sessions
 from makai.sessions.log.base import Record
 from makai.sessions.service import Sessions
 

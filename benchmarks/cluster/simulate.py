@@ -93,7 +93,7 @@ class Costs:
             wal_bytes=one["wal_bytes"],
             stored_bytes=one["stored_bytes"],
             session_mb=sessions["idling"]["mb_each"],
-            takeover_us=takeover["database_ms"] * 1000 / takeover["claimed"],
+            takeover_us=takeover["database_cpu_ms"] * 1000 / takeover["claimed"],
         )
 
 
