@@ -43,7 +43,7 @@ faults: .venv/.ready model page sdkpackages ## long tests: fault injection, and 
 mutants: .venv/.ready page sdkpackages ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
 	@$(BIN)/python -m tools.mutants $(ARGS)
 
-bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
+bench: .venv/.ready .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python tools/system_packages.py bench
 	@$(BENCH_BIN)/python benchmarks/run.py
 

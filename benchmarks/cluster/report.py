@@ -30,8 +30,9 @@ Every commit waits for the disk (`fsync` and `synchronous_commit` are on); there
 - *From delta to subscriber*: one node owns sessions that get 20 deltas a second each; a client of the same or of
   another node reads them. A delta says when it was made. The calmest of three passes counts.
 - *Takeover*: a node with 10,000 sessions that each have an active run is killed (kill -9). Another one waits for the
-  end of its lease (15 s here: a busy machine must not lose it), takes the sessions away from it and claims them 500 at a time. Database time is the sum
-  that `pg_stat_statements` has for all statements meanwhile. Continuing the runs is not part of it.
+  end of its lease (15 s here, so that a busy machine does not lose it), takes the sessions away from it and claims them
+  500 at a time. Database time is the sum that `pg_stat_statements` has for all statements meanwhile. Continuing the
+  runs is not part of it.
 """
 
 

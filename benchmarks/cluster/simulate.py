@@ -20,6 +20,7 @@ import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,8 @@ class Shard:
     database_load: float
 
 
-def simulated(costs: Costs, assumed: Assumptions, nodes: int, rate: float, seconds: float = 4.0) -> Shard:
+@cache
+def simulated(costs: Costs, assumed: Assumptions, nodes: int, rate: float, seconds: float = 1.0) -> Shard:
     """Events arrive at random at nodes, which commit what has gathered; the cores of the database serve one commit
     each, and disk and standby are waited for without a core."""
     chance = random.Random(f"{SEED} {nodes} {rate:.3f}")
