@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from makai.harness.base import ToolAnswer, ToolRequest
 from makai.server.cluster_sessions import ClusterSessions
 from makai.server.token_book import TokenBook
 from makai.sessions.requests import ListSessions, RevokeToken
+from makai.sessions.service import Sessions
 
 OTHER_KEY = "another key, which is as long as that one"
 ASKS = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
@@ -175,7 +175,11 @@ async def test_a_token_that_is_revoked_at_one_node_counts_at_no_other(tmp_path: 
     async with cluster(tmp_path, database) as nodes:
         first, second = await nodes.start("a"), await nodes.start("b")
         _, token = await make_token(first, "prompt")
-        book = TokenBook(partial(asyncio.sleep, 0, second))
+
+        async def sessions_there() -> Sessions:
+            return second
+
+        book = TokenBook(sessions_there)
         await book.refresh(token.reveal())
         assert book.find(token.reveal()) is not None
         assert await first.dispatch(RevokeToken(str(token_id_of(token.reveal()))))

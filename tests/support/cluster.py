@@ -106,3 +106,48 @@ async def serving_nodes(
         finally:
             for node in nodes:
                 await node.kill()
+
+
+class StallingProxy:
+    """A port before another one. While it stalls it carries nothing and closes nothing, like a network that drops all
+    packets."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+
+    def stall(self) -> None:
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        self._flowing.set()
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        for source, sink in ((reader, target_writer), (target_reader, writer)):
+            task = asyncio.create_task(self._carry(source, sink))
+            self._tasks.add(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await self._flowing.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.core.secret import MASK
 from makai.core.session_terms import SandboxLevel
 from makai.core.settings import SettingsLayer, check_layer
 
@@ -84,7 +85,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where sessions are stored."""
 
     url: str = "sqlite"
-    """`sqlite` is a file in MAKAI_HOME, the only store of this version."""
+    """`sqlite` is a file in MAKAI_HOME; `postgres://…` is a database that several machines can share."""
+
+    def __repr__(self) -> str:
+        return f"StoreConfig(url={self.url if self.url == 'sqlite' else MASK})"  # it may have a password
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -47,6 +47,8 @@ PATIENCE_S: Final = 10.0
 MAX_OWNERS: Final = 10_000
 """Sessions whose owners are remembered."""
 READY_S: Final = 3.0
+STALLED_S: Final = 2.0
+"""Requests do not use a link over which nothing came for so long, although pings are sent."""
 _PAUSES_S: Final = (0.0, 0.05, 0.1, 0.2, 0.4)
 _END_S: Final = 5.0
 _FROM_STORE: Final = (req.ReadEvents, req.GetSession, req.SearchSessions, req.GetUsage, req.CreateSession)
@@ -180,7 +182,7 @@ class ClusterSessions:
         if link is None:
             self.forget_owner(session_id)
             return self.local
-        return link
+        return link if link.silent_s < STALLED_S else self._relay.to(node_id)
 
     def note_owner(self, session_id: str, node_id: str) -> None:
         if self._owners.get(session_id) != node_id:

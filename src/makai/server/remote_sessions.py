@@ -35,11 +35,11 @@ class RemoteSessions:
     """`service.Sessions`. Make one by `connect`, inside the event loop that uses it."""
 
     def __init__(
-        self, channel: Channel, owner_pid: int, ping_every_s: float = PING_EVERY_S, silence_s: float = SILENCE_S
+        self, channel: Channel, owner_pid: int, ping_every_s: float | None = None, silence_s: float | None = None
     ) -> None:
         self.owner_pid = owner_pid
-        self._ping_every_s = ping_every_s
-        self._silence_s = silence_s
+        self._ping_every_s = PING_EVERY_S if ping_every_s is None else ping_every_s
+        self._silence_s = SILENCE_S if silence_s is None else silence_s
         self.lost = asyncio.Event()
         """Set when the link has ended."""
         self.moving = False
@@ -71,8 +71,8 @@ class RemoteSessions:
         key: Secret,
         owner: str,
         *,
-        ping_every_s: float = PING_EVERY_S,
-        silence_s: float = SILENCE_S,
+        ping_every_s: float | None = None,
+        silence_s: float | None = None,
     ) -> RemoteSessions:
         """Attach over a channel, which is closed when that fails. `owner` names the other side in errors."""
         try:
