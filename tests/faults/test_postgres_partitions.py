@@ -8,13 +8,18 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from support.hosted_nodes import HostedNode, hosted_node
+from support.live_sessions import Desk, desk, whole_log
 from support.machine import RecordMeasure, slack
 from support.namespaces import Network, network
 from support.postgres import PostgresServer, private_folder
 from support.postgres_writer import Comparison, Writer, compare, writer
+
+from makai.core import session_events as ev
 
 LEASE_S: Final = 3.0
 SHARED: Final = tuple(f"shared-{number}" for number in range(4))
@@ -149,3 +154,42 @@ def test_a_node_that_was_stopped_for_twice_its_lease_writes_nothing_when_it_cont
     assert refusals == {"OwnershipLost"}
     assert max(took) <= 10
     assert compared == Comparison(0, 0, 0, 0, (), compared.refused_yet_stored)
+
+
+def test_nodes_that_cannot_reach_each_other_work_through_the_database(
+    hosts: Hosts, tmp_path: Path, record_measure: RecordMeasure
+) -> None:
+    with (
+        hosted_node(hosts.network, "one", "two", hosts.url("one"), tmp_path, LEASE_S, "say: Well.") as one,
+        hosted_node(hosts.network, "two", "one", hosts.url("two"), tmp_path, LEASE_S, "say: Well.") as two,
+    ):
+        there = one.call(desk(one.sessions))
+        here = two.call(desk_of(two, there.session_id))
+        two.call(here.run("Go."))
+        one.call(there.until_settled())
+        hosts.network.cut("one", "two")
+
+        one.call(there.run("Again."))
+        settled = time.monotonic()
+        two.call(here.until_settled())
+        late = time.monotonic() - settled
+        asked = time.monotonic()
+        two.call(here.run("And again."))
+        answered = time.monotonic() - asked
+        one.call(there.until_settled())
+        owner = two.call(two.sessions.store.owner(there.session_id))
+        logged = two.call(whole_log(two.sessions, there.session_id))
+
+    record_measure("links cut: a follower on the other node is late by", "<= 2 s", f"{late:.2f} s")
+    record_measure("links cut: a prompt through the database is answered after", "-", f"{answered:.2f} s")
+    assert owner is not None
+    assert owner.name == "one"
+    assert here.seen == there.seen == logged
+    assert [event.event_id for event in logged] == [*range(1, len(logged) + 1)]
+    assert len(there.events(ev.RunFinished)) == 3
+    assert late <= 2 * slack()
+
+
+async def desk_of(node: HostedNode, session_id: str) -> Desk:
+    """A client of a node, made in its event loop."""
+    return Desk(node.sessions, session_id)
