@@ -43,7 +43,8 @@ check: lint ## the quick part of `make test`: lint, types, house rules
 LONG := faults or hypothesis or scaled
 MAKAI_SOAK_MINUTES ?= 30
 
-faults: .venv/.ready model page packages sdkpackages ## long tests: fault injection, and property tests with many more inputs; ends in a table, also in build/faults.md
+faults: .venv/.ready model page sdkpackages ## long tests: fault injection, and property tests with many more inputs; ends in a table, also in build/faults.md
+	@$(BIN)/python tools/system_packages.py faults
 	@rm -f build/faults.md
 	@export MAKAI_FAULTS=1 MAKAI_SOAK_MINUTES=$(MAKAI_SOAK_MINUTES); \
 	$(BIN)/python -m pytest -m "($(LONG)) and not alone" -n 2 --dist loadfile --timeout=1800; together=$$?; \
@@ -53,7 +54,8 @@ faults: .venv/.ready model page packages sdkpackages ## long tests: fault inject
 mutants: .venv/.ready page sdkpackages ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
 	@$(BIN)/python -m tools.mutants $(ARGS)
 
-bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
+bench: .venv/.ready .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
+	@$(BENCH_BIN)/python tools/system_packages.py bench
 	@$(BENCH_BIN)/python benchmarks/run.py
 
 schema: .venv/.ready ## regenerate schema/, docs/harness-matrix.* and the manual page from the types, tables and commands

@@ -16,13 +16,22 @@ BAR_HEIGHT = 18
 BAR_STEP = 24
 PANEL_HEAD = 40
 TOP = 60
-SCALE_US = (1.0, 1000.0)
 OURS, THEIRS, INK, GRID = "#1f6feb", "#9aa4b2", "#24292f", "#e3e6ea"
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What the length of a bar means."""
+
+    unit: str = "µs"
+    low: float = 1.0
+    high: float = 1000.0
+    better: str = "shorter"
+
+
+@dataclass(frozen=True)
 class ChartBar:
-    """One bar; `value` is in microseconds, None when it was not measured."""
+    """One bar; `value` is in the unit of the scale, None when it was not measured."""
 
     label: str
     value: float | None
@@ -37,13 +46,16 @@ class Panel:
     bars: Sequence[ChartBar]
 
 
-def bar_chart(title: str, panels: Sequence[Panel]) -> str:
+MICROSECONDS = Scale()
+
+
+def bar_chart(title: str, panels: Sequence[Panel], scale: Scale = MICROSECONDS) -> str:
     """The chart; every panel has the same scale."""
     heights = [PANEL_HEAD + len(panel.bars) * BAR_STEP + 30 for panel in panels]
     height = TOP + sum(heights)
-    body = [_text(20, 30, f"{title}, in µs (logarithmic; shorter is better)", size=17, bold=True)]
+    body = [_text(20, 30, f"{title}, in {scale.unit} (logarithmic; {scale.better} is better)", size=17, bold=True)]
     for number, panel in enumerate(panels):
-        body += _panel(panel, TOP + sum(heights[:number]))
+        body += _panel(panel, TOP + sum(heights[:number]), scale)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="system-ui, sans-serif" role="img" aria-label="{escape(title)}">\n'
@@ -51,31 +63,35 @@ def bar_chart(title: str, panels: Sequence[Panel]) -> str:
     )
 
 
-def _panel(panel: Panel, top: int) -> list[str]:
+def _panel(panel: Panel, top: int, scale: Scale) -> list[str]:
     bottom = top + PANEL_HEAD - 12 + len(panel.bars) * BAR_STEP
     parts = [_text(20, top + 16, panel.title, size=15, bold=True)]
-    for power in range(round(math.log10(SCALE_US[0])), round(math.log10(SCALE_US[1])) + 1):
-        x = _x(10.0**power)
+    for power in range(round(math.log10(scale.low)), round(math.log10(scale.high)) + 1):
+        x = _x(10.0**power, scale)
         parts.append(f'<line x1="{x:.1f}" y1="{top + 26}" x2="{x:.1f}" y2="{bottom}" stroke="{GRID}"/>')
-        parts.append(_text(x, bottom + 15, f"{10**power:,} µs", size=11, anchor="middle"))
+        parts.append(_text(x, bottom + 15, f"{10**power:,} {scale.unit}", size=11, anchor="middle"))
     for position, bar in enumerate(panel.bars):
         y = top + PANEL_HEAD - 10 + position * BAR_STEP
         parts.append(_text(LABEL_WIDTH - 8, y + 13, bar.label, anchor="end"))
         if bar.value is None:
             parts.append(_text(LABEL_WIDTH + 6, y + 13, "not measured"))
             continue
-        end = _x(bar.value)
+        end = _x(bar.value, scale)
         colour = OURS if bar.ours else THEIRS
         parts.append(
             f'<rect x="{LABEL_WIDTH}" y="{y}" width="{end - LABEL_WIDTH:.1f}" height="{BAR_HEIGHT}" fill="{colour}"/>'
         )
-        parts.append(_text(end + 6, y + 13, f"{bar.value:.3g}", bold=bar.ours))
+        parts.append(_text(end + 6, y + 13, _number(bar.value), bold=bar.ours))
     return parts
 
 
-def _x(value: float) -> float:
-    low, high = (math.log10(limit) for limit in SCALE_US)
-    share = (math.log10(min(max(value, SCALE_US[0]), SCALE_US[1])) - low) / (high - low)
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _x(value: float, scale: Scale) -> float:
+    low, high = math.log10(scale.low), math.log10(scale.high)
+    share = (math.log10(min(max(value, scale.low), scale.high)) - low) / (high - low)
     return LABEL_WIDTH + share * (WIDTH - LABEL_WIDTH - 70)
 
 

@@ -21,6 +21,9 @@ PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 PINNED_PEERS_PYTHON = ROOT / ".venv-bench-litellm" / "bin" / "python"
 """litellm and any-llm, which insist on older versions of the openai and anthropic SDKs."""
 
+CLUSTER_PYTHON = ROOT / ".venv" / "bin" / "python"
+"""makai with its extra `postgres`: the environment of the tests."""
+
 
 def child_environment() -> dict[str, str]:
     """What every measured process gets: makai's source, and nothing of the user's keys, proxies and settings."""

@@ -11,6 +11,7 @@ import sys
 
 import acp.bench
 import agent.bench
+import cluster.bench
 import commands.bench
 import fanout.bench
 import gateway.bench
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "agent": agent.bench.run,
     "commands": commands.bench.run,
     "acp": acp.bench.run,
+    "cluster": cluster.bench.run,
 }
 
 
@@ -39,7 +41,7 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=(*BENCHMARKS, "all"), default="all")
     parser.add_argument("--quick", action="store_true", help="one pass, fewer clients, nothing written")
     arguments = parser.parse_args()
-    if not PEERS_PYTHON.exists():
+    if not PEERS_PYTHON.exists() and arguments.what != "cluster":
         sys.exit("The libraries to compare with are not installed: run `make bench`, or see benchmarks/README.md.")
     for name, run in BENCHMARKS.items():
         if arguments.what in (name, "all"):

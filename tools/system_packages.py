@@ -1,14 +1,15 @@
 """Installs the programs that some tests need and pip does not have.
 
-In: `python tools/system_packages.py`, as `make test` runs it. Out: nothing when all are there. As root on a system with
-apt, the missing ones are installed; anywhere else each one gets a line that begins with SKIPPED and says which tests
-will not run. It never fails: a developer without root can still run all other tests.
+In: `python tools/system_packages.py [test|faults|bench]`, as the targets of these names run it. Out: nothing when all
+are there. As root on a system with apt, the missing ones are installed; anywhere else each one gets a line that begins
+with SKIPPED and says which tests will not run. It never fails: a developer without root can still run all other tests.
 
-A new need is a row in `NEEDED`.
+A new need is a row in `NEEDED`, or in `FAULTS_NEEDED` when only `make faults` has it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ class Need(NamedTuple):
     programs: tuple[str, ...]
     untested: str
 
+
+POSTGRESQL = Need("postgresql", ("pg_ctlcluster",), "sessions in PostgreSQL")
 
 NEEDED = (
     Need("bubblewrap", ("bwrap",), "the bubblewrap sandbox"),
@@ -42,9 +45,19 @@ NEEDED = (
     Need("zsh", ("zsh",), "completion in zsh"),
     Need("fish", ("fish",), "completion in fish"),
     Need("man-db", ("man",), "the manual page"),
-    Need("postgresql", ("pg_ctlcluster",), "sessions in PostgreSQL"),
+    POSTGRESQL,
     Need("chromium", ("chromium", "chromium-browser", "google-chrome"), "the page in a real browser"),
 )
+
+FAULTS_NEEDED = (
+    *NEEDED,
+    Need("etcd-server", ("etcd",), "failover of PostgreSQL"),
+    # It depends on python3-etcd and python3-psycopg2, which have no programs of their own.
+    Need("patroni", ("patroni",), "failover of PostgreSQL"),
+    Need("iproute2", ("ip",), "networks that are cut between nodes and their database"),
+)
+
+NEEDED_BY = {"test": NEEDED, "faults": FAULTS_NEEDED, "bench": (POSTGRESQL,)}
 
 
 def missing(needed: Iterable[Need] = NEEDED) -> list[Need]:
@@ -78,8 +91,8 @@ def install(packages: list[str]) -> str:
     return said.splitlines()[-1] if said else "apt-get failed"
 
 
-def main() -> None:
-    absent = missing()
+def main(needed: Iterable[Need] = NEEDED) -> None:
+    absent = missing(needed)
     if not absent:
         return
     problem = install([need.package for need in absent])
@@ -88,4 +101,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description="Install the programs that tests need.")
+    parser.add_argument("target", nargs="?", choices=NEEDED_BY, default="test")
+    main(NEEDED_BY[parser.parse_args().target])

@@ -50,7 +50,7 @@ class PostgresServer:
         self._programs = programs()
         self._folder = folder
         self._data = folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._options = options
         self._server: subprocess.Popen[bytes] | None = None
         if (user := run_as()) is not None:
@@ -149,7 +149,7 @@ def database() -> str:
     return shared_server().new_database()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         return port

@@ -18,7 +18,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.observation import NO_OBSERVER, Observer
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.load import health_of
-from makai.sessions.log.opening import is_postgres, join_cluster, open_log, store_of
+from makai.sessions.log.opening import is_postgres, join_cluster, store_of
 from makai.sessions.owner import OwnedSessions
 
 if TYPE_CHECKING:
@@ -47,9 +47,14 @@ async def own_sessions(
     found = msgspec.structs.replace(found, store=wanted)
     if is_postgres(found.store):
         return await _join(home, models, durable, found, environ, on_process, observer)
-    log = None if config is None and store is None else await open_log(home, found.store)
     return await OwnedSessions.open(
-        home, models, log=log, recover_all=durable, environ=environ, on_process=on_process, observer=observer
+        home,
+        models,
+        store=found.store,
+        recover_all=durable,
+        environ=environ,
+        on_process=on_process,
+        observer=observer,
     )
 
 

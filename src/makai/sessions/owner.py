@@ -25,6 +25,7 @@ from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
 from makai.catalog.model_ref import ref_of
 from makai.core.access import LOCAL
+from makai.core.config import StoreConfig
 from makai.core.errors import MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
 from makai.core.observation import NO_OBSERVER, Observer
 from makai.harness.base import Execute, ExecuteServed, SessionHarness, ToolAnswer, ToolRequest, ToolServerOffer
@@ -148,15 +149,17 @@ class OwnedSessions:
         models: Models,
         *,
         log: base.EventLog | None = None,
+        store: StoreConfig | None = None,
         recover_all: bool = False,
         harnesses: Sequence[SessionHarness] = (),
         environ: Mapping[str, str] | None = None,
         on_process: Callable[[str, int], None] | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> OwnedSessions:
-        """Own the sessions of a folder, or raise `HomeInUse`. `recover_all` is for owners that stay."""
+        """Own the sessions of a folder, by its configuration unless a log or a store is given, or raise `HomeInUse`.
+        `recover_all` is for owners that stay."""
         index = home / INDEX_NAME if log is None else None
-        log = log or await open_log(home)
+        log = log or await open_log(home, store)
         sessions = cls(home, log, models, unix_ms, harnesses, environ, on_process, index, observer)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")

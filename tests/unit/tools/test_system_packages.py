@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools import system_packages
-from tools.system_packages import Need, missing
+from tools.system_packages import NEEDED_BY, Need, missing
 
 SHELL = Need("dash", ("sh",), "shells")
 NOWHERE = Need("no-such-package", ("no-such-program", "nor-this-one"), "nothing at all")
@@ -34,3 +34,10 @@ def test_what_cannot_be_installed_is_named_with_the_tests_that_need_it(
     system_packages.main()
 
     assert capsys.readouterr() == ("", said)
+
+
+def test_what_only_the_long_tests_need_is_not_installed_by_make_test() -> None:
+    added = [need.package for need in NEEDED_BY["faults"] if need not in NEEDED_BY["test"]]
+
+    assert added == ["etcd-server", "patroni", "iproute2"]
+    assert [need.package for need in NEEDED_BY["bench"]] == ["postgresql"]
