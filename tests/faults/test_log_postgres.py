@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from support.log_events import steps
 from support.machine import RecordMeasure
-from support.postgres import PostgresServer, private_folder
+from support.postgres import PostgresServer, private_folder, shared_server
 from support.postgres_trials import contended, opened
 
 from makai.core.errors import StorageUnavailable
 from makai.sessions.log.postgres import writer
 
 
-async def test_ten_thousand_appends_of_two_nodes_to_one_session(database: str, record_measure: RecordMeasure) -> None:
-    await contended(database, 5000)
+async def test_ten_thousand_appends_of_two_nodes_to_one_session(record_measure: RecordMeasure) -> None:
+    await contended(shared_server().new_schema(), 5000)
     record_measure("postgres: 10,000 appends of two nodes to one session", "0 numbers given twice", "0")
 
 

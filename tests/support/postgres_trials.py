@@ -26,9 +26,9 @@ async def opened(url: str, name: str = "one", lease_s: float = 60) -> AsyncItera
 
 
 async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
-    """Ask the database again and again, which tells nobody when it changes."""
+    """Ask the database until it says so."""
     async with asyncio.timeout(WAIT_S):
-        while not await is_true():
+        while not await is_true():  # noqa: ASYNC110 - nothing tells this process when it changes
             await asyncio.sleep(0.02)
 
 
@@ -45,11 +45,9 @@ async def contended(url: str, appends: int) -> None:
     assert sorted(of_one + of_two) == list(range(2, 2 * appends + 2))
     stored = dict.fromkeys(of_one, "by one") | dict.fromkeys(of_two, "by two")
     async with opened(url, "reader") as reader:
-        read = {
-            logged.event_id: logged.event async for logged in replay(reader, "one", 1) if isinstance(logged, Logged)
-        }
+        logged = [each async for each in replay(reader, "one", 1) if isinstance(each, Logged)]
         assert (await reader.check()).problems == ()
-    assert {number: event.text for number, event in read.items() if isinstance(event, ToolProgress)} == stored
+    assert {each.event_id: each.event.text for each in logged if isinstance(each.event, ToolProgress)} == stored
 
 
 async def _contend(log: EventLog, generation: int, appends: int, mark: str) -> list[int]:

@@ -82,6 +82,11 @@ class ServeProcess:
             self._process.kill()
         await self._process.communicate()
 
+    async def ended(self) -> None:
+        """Wait until it has ended by itself."""
+        assert self._process is not None
+        await self._process.communicate()
+
     def said(self) -> str:
         return (self.folder / "serve.log").read_text(encoding="utf-8", errors="replace")
 

@@ -24,11 +24,12 @@ from makai.transports.guard import Guard, GuardConfig
 from makai.transports.http_guard import guard_middleware
 from makai.transports.http_listener import HttpListener
 from makai.transports.memory import memory_pair
+from makai.transports.node_tls import NodeIdentity, NodeListener, connect_node
 from makai.transports.sse import SSEServer, connect_sse
 from makai.transports.stdio import StdioChannel
 from makai.transports.websocket import connect_websocket, serve_websocket
 
-KINDS = ("memory", "stdio", "websocket", "sse", "grpc")
+KINDS = ("memory", "stdio", "websocket", "sse", "grpc", "node_tls")
 DEADLINE_S = 60.0
 TOKEN = Secret("a-token-for-tests-0123456789-abcdef")
 MAX_FRAME_BYTES = 6_000_000
@@ -125,7 +126,7 @@ async def connected(kind: str) -> AsyncIterator[tuple[Channel, Channel]]:
             case "stdio":
                 async with _stdio_pair() as pair:
                     yield pair
-            case "websocket" | "sse" | "grpc":
+            case "websocket" | "sse" | "grpc" | "node_tls":
                 accepted = Accepted()
                 async with _OPENERS[kind](accepted) as near:
                     far = await accepted.channel
@@ -200,4 +201,14 @@ async def _grpc(accepted: Accepted) -> AsyncIterator[Channel]:
         await server.close(0)
 
 
-_OPENERS = {"websocket": _websocket, "sse": _sse, "grpc": _grpc}
+@asynccontextmanager
+async def _node_tls(accepted: Accepted) -> AsyncIterator[Channel]:
+    identity = NodeIdentity.of(TOKEN)
+    listener = NodeListener.open("127.0.0.1", 0, identity, accepted.serve, max_frame_bytes=MAX_FRAME_BYTES)
+    try:
+        yield await connect_node(f"127.0.0.1:{listener.port}", identity, max_frame_bytes=MAX_FRAME_BYTES)
+    finally:
+        await listener.close()
+
+
+_OPENERS = {"websocket": _websocket, "sse": _sse, "grpc": _grpc, "node_tls": _node_tls}

@@ -13,10 +13,9 @@ from makai.core.errors import HomeInUse, InvalidRequest, LogDamaged, StorageUnav
 from makai.core.home import home_directory
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.providers.runtime import ModelRuntime
+from makai.server.cluster_opening import own_sessions
 from makai.server.remote_sessions import RemoteSessions
 from makai.server.session_router import SessionRouter
-from makai.sessions.log.opening import open_log
-from makai.sessions.owner import OwnedSessions
 from makai.sessions.requests import FolderTrust, GetTrust
 from makai.sessions.service import Sessions
 
@@ -36,8 +35,7 @@ async def open_sessions(
         runtime, home = models, models.home
 
         async def own() -> Sessions:
-            log = None if config is None else await open_log(home, config.store)
-            return await OwnedSessions.open(home, runtime, log=log)
+            return await own_sessions(home, runtime, config=config)
 
         try:
             sessions = await SessionRouter.open(home, own, on_takeover=on_takeover, environ=runtime.environ)

@@ -53,10 +53,12 @@ def make_app(
     acp: ServeCaller | None = None,
     agents: Callable[[], Sequence[OfferedAgent]] = tuple,
     home: Path | None = None,
+    is_ready: Callable[[], Awaitable[bool]] | None = None,
 ) -> web.Application:
     """The application; its caller owns the sockets. Sessions, their page and stored tokens are there when `makai` has
     sessions; `/acp` is there when `acp`, which serves its connections, is given. `agents` are those to pick for a
-    new session, beside makai's own. `home` is where the settings are; None for the user's `MAKAI_HOME`."""
+    new session, beside makai's own. `home` is where the settings are; None for the user's `MAKAI_HOME`. `is_ready` says
+    whether the sessions can be used, for load balancers."""
     middlewares = [guard_middleware(guard), _check_scope]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_FRAME_BYTES + 4096)
     if makai.sessions is not None:
@@ -76,7 +78,7 @@ def make_app(
 
     app.router.add_get("/v1/makai", makai_websocket)
     app.router.add_post("/v1/makai", sse.handle)
-    _add_health(app, makai)
+    _add_health(app, makai, is_ready)
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
     if makai.sessions is not None:
@@ -95,12 +97,16 @@ def make_app(
     return app
 
 
-def _add_health(app: web.Application, makai: MakaiServer) -> None:
+def _add_health(app: web.Application, makai: MakaiServer, is_ready: Callable[[], Awaitable[bool]] | None) -> None:
     async def healthz(request: web.Request) -> web.Response:
         return answer({"status": "ok"})
 
     async def readyz(request: web.Request) -> web.Response:
-        return answer({"status": "draining"}, 503) if makai.draining else answer({"status": "ready"})
+        if makai.draining:
+            return answer({"status": "draining"}, 503)
+        if is_ready is not None and not await is_ready():
+            return answer({"status": "unavailable"}, 503)
+        return answer({"status": "ready"})
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=makai.metrics.render(), content_type="text/plain")

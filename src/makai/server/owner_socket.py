@@ -1,7 +1,7 @@
-"""The socket of the process that owns a MAKAI_HOME, through which other processes of the user work with its sessions.
-Nothing is buffered for an attached process: a follower is asked for its next events after the process took the batch
-before, and no page of the log is read before the last one was sent. A stopped process delays no other; after
-`SILENCE_S` its link is closed, so that its tools do not keep a run waiting."""
+"""The socket of the process that owns a MAKAI_HOME, through which other processes of the user work with its sessions;
+`cluster_links` serves other nodes in the same way. Nothing is buffered for an attached process: a follower is asked for
+its next events after the process took the batch before, and no page of the log is read before the last one was sent. A
+stopped process delays no other; after `SILENCE_S` its link is closed, so that its tools do not keep a run waiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -43,22 +43,24 @@ DRAIN_S: Final = 2.0
 _END_S: Final = 5.0
 
 
-class OwnerSocket:
-    """Listens in a MAKAI_HOME from `async with` on. Only the owner of that folder's sessions may make one."""
+class LinkListener(Protocol):
+    """Accepts the connections of other processes."""
 
-    def __init__(self, sessions: Sessions, home: Path) -> None:
+    def stop_accepting(self) -> None:
+        """Refuse new connections; existing ones stay. May be repeated."""
+
+    async def close(self) -> None: ...
+
+
+class LinkServer:
+    """Serves sessions to other processes, over the connections that its listener accepts."""
+
+    def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._home = home
         self._requests = BackgroundTasks()
         self._links: set[_Link] = set()
-        self._listener: UnixListener | None = None
+        self._listener: LinkListener | None = None
         self._key = Secret("")
-
-    async def open(self) -> OwnerSocket:
-        """Listen; replaces the socket of the owner before."""
-        self._key = await asyncio.to_thread(load_or_create_token, self._home)
-        self._listener = UnixListener.open(self._home / FILE_NAME, self._serve, max_frame_bytes=frames.MAX_FRAME_BYTES)
-        return self
 
     async def drain(self) -> None:
         """Answer what was asked, take no more requests and accept no more processes. Call it while the sessions are
@@ -78,13 +80,7 @@ class OwnerSocket:
             await self._listener.close()
         await self._requests.close(_END_S)
 
-    async def __aenter__(self) -> OwnerSocket:
-        return await self.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def _serve(self, channel: Channel, peer: Peer) -> None:
+    async def _serve_channel(self, channel: Channel) -> None:
         link = _Link(self._sessions, channel, self._requests)
         self._links.add(link)
         try:
@@ -92,6 +88,29 @@ class OwnerSocket:
         finally:
             self._links.discard(link)
             await link.end()
+
+
+class OwnerSocket(LinkServer):
+    """Listens in a MAKAI_HOME from `async with` on. Only the owner of that folder's sessions may make one."""
+
+    def __init__(self, sessions: Sessions, home: Path) -> None:
+        super().__init__(sessions)
+        self._home = home
+
+    async def open(self) -> OwnerSocket:
+        """Listen; replaces the socket of the owner before."""
+        self._key = await asyncio.to_thread(load_or_create_token, self._home)
+        self._listener = UnixListener.open(self._home / FILE_NAME, self._serve, max_frame_bytes=frames.MAX_FRAME_BYTES)
+        return self
+
+    async def __aenter__(self) -> OwnerSocket:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _serve(self, channel: Channel, peer: Peer) -> None:
+        await self._serve_channel(channel)
 
 
 class _Link:

@@ -14,6 +14,7 @@ from typing import Any, Final, assert_never
 from makai.aio.tasks import BackgroundTasks
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
+from makai.core.secret import Secret
 from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
@@ -33,8 +34,12 @@ _END_S: Final = 5.0
 class RemoteSessions:
     """`service.Sessions`. Make one by `connect`, inside the event loop that uses it."""
 
-    def __init__(self, channel: Channel, owner_pid: int) -> None:
+    def __init__(
+        self, channel: Channel, owner_pid: int, ping_every_s: float | None = None, silence_s: float | None = None
+    ) -> None:
         self.owner_pid = owner_pid
+        self._ping_every_s = PING_EVERY_S if ping_every_s is None else ping_every_s
+        self._silence_s = SILENCE_S if silence_s is None else silence_s
         self.lost = asyncio.Event()
         """Set when the link has ended."""
         self.moving = False
@@ -57,23 +62,36 @@ class RemoteSessions:
         the owner says when it refuses: `NotSupported` for another version of makai."""
         key = await asyncio.to_thread(load_or_create_token, home)
         channel, peer = connect_unix(home / FILE_NAME, max_frame_bytes=frames.MAX_FRAME_BYTES)
+        return await cls.over(channel, key, f"Process {peer.pid}, which owns the sessions,")
+
+    @classmethod
+    async def over(
+        cls,
+        channel: Channel,
+        key: Secret,
+        owner: str,
+        *,
+        ping_every_s: float | None = None,
+        silence_s: float | None = None,
+    ) -> RemoteSessions:
+        """Attach over a channel, which is closed when that fails. `owner` names the other side in errors."""
         try:
             async with asyncio.timeout(GREETING_S):
                 await channel.send([frames.encoded(wire.hello(os.getpid(), key))])
                 frame = await channel.receive()
             if not isinstance(frame, bytes):
-                raise TransportError(f"Process {peer.pid}, which owns the sessions, hung up.")
+                raise TransportError(f"{owner} hung up.")
             said = frames.from_owner(frame)
             if isinstance(said, wire.Refused):
                 raise exception_of(said.problem)
             if not isinstance(said, wire.AttachWelcome):
-                raise TransportError(f"Process {peer.pid} does not answer as the owner of sessions does.")
+                raise TransportError(f"{owner} does not answer as the owner of sessions does.")
         except BaseException as error:
             await channel.close()
             if isinstance(error, TimeoutError):
-                raise TransportError(f"Process {peer.pid}, which owns the sessions, does not answer.") from None
+                raise TransportError(f"{owner} does not answer.") from None
             raise
-        return cls(channel, said.pid)
+        return cls(channel, said.pid, ping_every_s, silence_s)
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         number = self._next()
@@ -120,6 +138,11 @@ class RemoteSessions:
                 return await waiter
             finally:
                 del self._waiting[number]
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the owner said nothing."""
+        return asyncio.get_running_loop().time() - self._heard_at
 
     def check(self) -> None:
         """Raise `ChannelClosed` when the owner no longer takes requests."""
@@ -171,10 +194,10 @@ class RemoteSessions:
 
     async def _watch(self) -> None:
         """Give up on an owner that is silent: a stopped process still holds its lock and its socket."""
-        while asyncio.get_running_loop().time() - self._heard_at < SILENCE_S:
+        while self.silent_s < self._silence_s:
             self.post(frames.encoded(wire.AttachPing()))
-            await asyncio.sleep(PING_EVERY_S)
-        self._shell.lose(TransportError(f"it said nothing for {SILENCE_S:g} s"))
+            await asyncio.sleep(self._ping_every_s)
+        self._shell.lose(TransportError(f"it said nothing for {self._silence_s:g} s"))
 
     def _receive(self, frame: bytes) -> None:
         self._heard_at = asyncio.get_running_loop().time()

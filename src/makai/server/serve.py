@@ -47,6 +47,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     allow_plain_remote: bool = False
     drain_s: float = 10.0
+    store: str | None = None
+    """The address of the store of sessions; None is what config.toml says."""
     sandbox: SandboxLevel | None = None
     """Of sessions whose creator names none; None is what config.toml says."""
 
@@ -72,7 +74,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
     token = load_or_create_token(home)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox)
+    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox, store=options.store)
     makai = MakaiServer(backend, sessions=source.get, settings=source.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(log_without_values())
@@ -86,7 +88,9 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
         acp = _acp_server(options, source, backend)
-        app = make_app(makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents, home=home)
+        app = make_app(
+            makai, guard, is_tls=tls is not None, acp=acp, agents=source.agents, home=home, is_ready=source.is_ready
+        )
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -101,6 +105,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         tune_garbage_collection()
         on_ready(Addresses(address, grpc))
         await stop.wait()
+        await source.drain()
         await makai.drain(options.drain_s)
 
 

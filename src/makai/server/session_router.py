@@ -36,6 +36,8 @@ Own: TypeAlias = Callable[[], Awaitable[Sessions]]
 
 OWNER_S: Final = 10.0
 """How long a caller waits for the sessions to have an owner again."""
+OPENING_S: Final = 60.0
+"""How much longer it waits while this process opens the store, which can be a database on another machine."""
 MAX_ATTEMPTS: Final = 5
 """Attempts of one request, each with another owner."""
 _PERHAPS: Final = "The owner of the sessions died during the request: the first attempt may have been carried out."
@@ -60,6 +62,8 @@ class SessionRouter:
         self._on_takeover = on_takeover
         self._place: _Owning | RemoteSessions | None = None
         self._in_use_by: int | None = None
+        self._is_opening = False
+        """Whether this process is about to own the sessions."""
         self._waiting: set[asyncio.Future[Sessions]] = set()
         self._followers: set[FailoverFollower] = set()
         self._executors: set[FailoverExecutor] = set()
@@ -220,11 +224,16 @@ class SessionRouter:
         return waiter
 
     async def arrival(self, waiter: asyncio.Future[Sessions]) -> Sessions:
+        """The sessions, once they have an owner; waits longer while this process is about to become it."""
         try:
-            async with asyncio.timeout(OWNER_S):
-                return await waiter
-        except TimeoutError:
-            raise self._no_owner() from None
+            await asyncio.wait({waiter}, timeout=OWNER_S)
+            if self._is_opening and not waiter.done():
+                await asyncio.wait({waiter}, timeout=OPENING_S)
+            if not waiter.done():
+                raise self._no_owner()
+            return waiter.result()
+        finally:
+            waiter.cancel()
 
     def _no_owner(self) -> TransportError:
         pid = self._in_use_by
@@ -280,11 +289,15 @@ class SessionRouter:
         return None
 
     async def _own_or_attach(self) -> _Owning | RemoteSessions | None:
+        self._is_opening = True
         try:
             sessions = await self._own()
         except HomeInUse as in_use:
             self._in_use_by = in_use.pid
+            self._is_opening = False
             return await _unless(self._closing, RemoteSessions.connect(self._home))
+        finally:
+            self._is_opening = False
         return await _Owning.begin(sessions, self._home)
 
     async def _register_again(self, sessions: Sessions) -> None:

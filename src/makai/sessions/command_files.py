@@ -32,6 +32,7 @@ class CommandFiles:
         return None if command is None else command.message(wanted.argument)
 
     async def _commands(self, session_id: str) -> dict[str, CustomCommand]:
-        folder = (await self._session(session_id)).state.cwd
+        session = await self._session(session_id)
+        folder = session.state.cwd if session.claim.is_here else None
         trusted = folder is not None and await trust.is_trusted(self._log, req.IsTrusted(folder))
         return await asyncio.to_thread(find_commands, self._home, folder, trusted=trusted)

@@ -27,6 +27,7 @@ from makai.harness import base
 from makai.sessions import commands as cmd
 from makai.sessions.engine import MAX_WAITING, Batch, decide
 from makai.sessions.inbox import Effects, Inbox, Order
+from makai.sessions.loading import STATE_FORMAT
 from makai.sessions.log.base import Checkpoint, Claim, EventLog, Pending
 from makai.sessions.open_texts import OpenTexts
 from makai.sessions.run_port import SessionRunPort
@@ -43,8 +44,6 @@ WINDOW_S: Final = 0.005
 MAX_ENVIRONS: Final = 2 * MAX_WAITING
 """Inputs whose callers' variables are kept."""
 CHECKPOINT_EVERY: Final = 1_000
-STATE_FORMAT: Final = 3
-"""Of `state.packed`; a checkpoint of another format is not read."""
 MAX_SLEEP_S: Final = 30.0
 """How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -318,11 +317,11 @@ class LiveSession:
         if self.deleted:
             error = SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
         elif isinstance(error, LogConflict | OwnershipLost):
-            error = self._outdated(error)
+            error = self.lose(error)
         for order in orders:
             self._refuse(order, error)
 
-    def _outdated(self, error: LogConflict | OwnershipLost) -> OwnershipLost:
+    def lose(self, error: LogConflict | OwnershipLost) -> OwnershipLost:
         """Stop using this object. Whatever it runs is left as it is in the log, for the owner to resume."""
         log.error("session %s has another writer, and is read again: %s", self.session_id, error)
         if isinstance(error, LogConflict):
@@ -332,6 +331,8 @@ class LiveSession:
         self._cancel_alarm()
         if self.port is not None:
             self.port.fail(error)
+        for tell in tuple(self.on_change):
+            tell()
         return error
 
     async def stopped(self) -> None:

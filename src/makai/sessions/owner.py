@@ -14,7 +14,6 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -26,7 +25,7 @@ from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
 from makai.catalog.model_ref import ref_of
 from makai.core.access import LOCAL
-from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.errors import InvalidRequest, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
 from makai.core.server_prompts import ServerPrompt
 from makai.harness.base import Execute, ExecuteServed, SessionHarness, ToolAnswer, ToolRequest, ToolServerOffer
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
@@ -52,12 +51,15 @@ from makai.sessions.commands import (
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of, last_event
 from makai.sessions.index.indexer import INDEX_NAME, Indexer
-from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
+from makai.sessions.live import LiveSession
+from makai.sessions.loading import read_state
 from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
+from makai.sessions.placement import NEEDS_FOLDER, check_folder, with_real_folders
 from makai.sessions.project_aliases import expanded_alias
 from makai.sessions.requests import AnswerT, Request
-from makai.sessions.state import SessionState, evolve, unpacked
+from makai.sessions.state import SessionState
+from makai.sessions.stopping import stop_runs
 from makai.sessions.switching import switched
 from makai.sessions.tokens import store_token
 from makai.sessions.undo import FileUndo
@@ -151,7 +153,7 @@ class OwnedSessions:
         sessions = cls(home, log, models, harnesses=harnesses, environ=environ, on_process=on_process, index=index)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
-            sessions._indexer.start()
+            sessions.start_index()
         return sessions
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
@@ -176,6 +178,30 @@ class OwnedSessions:
 
     async def register_tool_server(self, offer: ToolServerOffer, execute: ExecuteServed) -> ToolExecutor:
         return self._tool_servers.register(offer, execute)
+
+    def is_live(self, session_id: str) -> bool:
+        """Whether the session is in memory, and as far as this process knows its own."""
+        session = self._live.get(session_id)
+        return session is not None and session.stale is None and session.state.last_event_id > 0
+
+    def lose_all(self, error: OwnershipLost) -> None:
+        """Stop using every session at once, with its run, its tools and the processes of its agent."""
+        for session_id, session in self._live.items():
+            if session.stale is None:
+                session.lose(error)
+                self._tasks.start(session.harness.forget(session_id), "makai-lost-agent")
+
+    def let_go(self, session_ids: Sequence[str]) -> list[str]:
+        """Drop sessions from memory that are idle; returns those that are not in memory any more."""
+        for session_id in session_ids:
+            if (session := self._live.get(session_id)) is not None and session.is_idle:
+                session.forget()
+                del self._live[session_id]
+        return [session_id for session_id in session_ids if session_id not in self._live | self._loading]
+
+    def start_index(self) -> None:
+        """Keep the search index up to date from now on."""
+        self._indexer.start()
 
     async def close(self) -> None:
         """Release the log. Active runs stay in it as they are, for the next owner to resume."""
@@ -213,7 +239,10 @@ class OwnedSessions:
     async def _fork(self, wanted: req.ForkSession) -> str:
         """Create the fork with a copy of what it continues. It is complete before it can be used, or not there. A
         process that dies meanwhile leaves a shorter one, in which nothing runs."""
-        origin = (await self._session(wanted.origin)).state
+        continued = await self._session(wanted.origin)
+        if wanted.cwd is None:
+            check_folder(continued)
+        origin = continued.state
         model_ref = await self._model_ref(wanted.model_ref or "", origin.harness, wanted.cwd or origin.cwd)
         wanted = msgspec.structs.replace(wanted, model_ref=model_ref or None, at=await last_event(self._log, wanted))
         session_id, create, claim = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
@@ -241,7 +270,7 @@ class OwnedSessions:
         harness = self._harnesses.get(create.harness)
         harness.check(create.cwd, create.roots, create.terms)
         if create.cwd is not None or create.roots:
-            create = await asyncio.to_thread(_resolved, create)
+            create = await asyncio.to_thread(with_real_folders, create)
         create = msgspec.structs.replace(create, capabilities=harness.capabilities)
         session_id = wanted_id or str(uuid4())
         if session_id in self._withheld or await self._log.last(session_id):
@@ -252,6 +281,8 @@ class OwnedSessions:
     async def _run_command(self, request: req.RunCommand) -> req.Receipt:
         session = await self._session(request.session_id)
         command = msgspec.structs.replace(request.command, now=self._clock())
+        if isinstance(command, NEEDS_FOLDER):
+            check_folder(session)
         if isinstance(command, SetModel | SetHarness):
             harness = command.harness if isinstance(command, SetHarness) else session.state.harness
             model_ref = await self._model_ref(command.model_ref, harness, session.state.cwd)
@@ -319,15 +350,18 @@ class OwnedSessions:
 
     @_handles(req.ListPrompts)
     async def _list_prompts(self, request: req.ListPrompts) -> list[ServerPrompt]:
-        state = (await self._session(request.session_id)).state
-        if state.harness != NativeHarness.id:
+        session = await self._session(request.session_id)
+        state = session.state
+        if state.harness != NativeHarness.id or not session.claim.is_here:
             return []
         async with self._workbenches.use(request.session_id, state) as bench:
             return [] if bench is None else await bench.prompts(request.awaited)
 
     @_handles(req.GetPrompt)
     async def _get_prompt(self, request: req.GetPrompt) -> str:
-        state = (await self._session(request.session_id)).state
+        session = await self._session(request.session_id)
+        check_folder(session)
+        state = session.state
         if state.harness == NativeHarness.id:
             async with self._workbenches.use(request.session_id, state) as bench:
                 if bench is not None:
@@ -338,6 +372,8 @@ class OwnedSessions:
     async def _release_agent(self, request: req.ReleaseAgent) -> None:
         if (session := self._live.get(request.session_id)) is not None:
             await session.harness.forget(request.session_id)
+        else:
+            await self._log.claim(request.session_id)  # its agent may be on another node
 
     @_handles(req.DeleteSession)
     async def _delete(self, request: req.DeleteSession) -> bool:
@@ -396,11 +432,11 @@ class OwnedSessions:
         summary = await self._log.session(session_id)
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", f"There is no session {session_id!r}.")
-        session = await self._read_session(session_id, summary, claim)
+        state, checkpointed = await read_state(self._log, session_id, summary)
+        session = self._new_live(session_id, state, claim, checkpointed)
         known = self._live.get(session_id)
         if known is not None and known.state.last_event_id and not known.stale:
             return  # it was being created meanwhile
-        state = session.state
         if state.active_run is not None or (state.waiting and not state.closed):
             can_resume = claim.is_here and session.harness.capabilities.resume
             await session.submit(Recovered(now=self._clock(), can_resume=can_resume))
@@ -409,22 +445,6 @@ class OwnedSessions:
         self._make_room()
         self._live[session_id] = session
         session.save_checkpoint_if_due()
-
-    async def _read_session(self, session_id: str, summary: base.SessionSummary, claim: base.Claim) -> LiveSession:
-        state = SessionState()
-        checkpoint = await self._log.checkpoint(session_id)
-        if checkpoint is not None and checkpoint.format == STATE_FORMAT:
-            try:
-                state = unpacked(checkpoint.data)
-            except msgspec.DecodeError:
-                state = SessionState()  # of an older makai
-        checkpointed = state.last_event_id
-        async for logged in base.replay(self._log, session_id, checkpointed, deltas=False):
-            state = evolve(state, logged)
-        # Deltas at the very end were not read, and change nothing but the numbers.
-        last_ts = max(state.last_ts, summary.updated_ms)
-        state = msgspec.structs.replace(state, last_event_id=summary.events, last_ts=last_ts)
-        return self._new_live(session_id, state, claim, checkpointed)
 
     def _new_live(self, session_id: str, state: SessionState, claim: base.Claim, checkpointed: int = 0) -> LiveSession:
         execute, find = self._execute, self._harnesses.get
@@ -445,8 +465,9 @@ class OwnedSessions:
         session = self._live.get(session_id)
         if session is None:
             self._tool_executors.pop(session_id, None)
+            await self._log.claim(session_id)
             return await self._log.delete(session_id)
-        await self._stop(session)
+        await stop_runs(session, self._log, self._clock)
         await session.harness.forget(session_id)
         session.deleted = True  # from here on nothing is appended to it
         try:
@@ -459,40 +480,16 @@ class OwnedSessions:
         self._tool_executors.pop(session_id, None)
         return existed
 
-    async def _stop(self, session: LiveSession) -> None:
-        """Abort the active run and the queued ones; gives up after a timeout."""
-        news = asyncio.Event()
-        unwatch = self._log.watch(session.session_id, news.set)
-        try:
-            async with asyncio.timeout(2 * ABORT_S):
-                while (run := session.state.active_run) is not None:
-                    with suppress(SessionRefused):  # it ended by itself
-                        await session.submit(Abort(now=self._clock(), run_id=run.run_id, by="delete"))
-                    while session.state.active_run is not None and session.state.active_run.run_id == run.run_id:
-                        if session.is_closing:
-                            raise StorageUnavailable(_CLOSING, hint="Try again.")
-                        news.clear()
-                        await news.wait()
-        except TimeoutError:
-            log.error("a run of session %s does not end; the session is deleted all the same", session.session_id)
-        finally:
-            unwatch()
-
     async def _recover_all(self) -> None:
         async for summary in base.every_session(self._log):
             if summary.status in _ACTIVE and not summary.damaged:
-                await self._recover(summary.session_id)
+                await self.recover(summary.session_id)
 
-    async def _recover(self, session_id: str) -> None:
+    async def recover(self, session_id: str) -> None:
+        """Resume or settle the run that another process left in a session."""
         try:
             await self._session(session_id)
         except SessionRefused:
             pass  # it was deleted meanwhile
         except MakaiError as error:  # it is raised again when the session is used
             log.error("session %s cannot be recovered: %s", session_id, error)
-
-
-def _resolved(create: Create) -> Create:
-    """With its folders as they are now: what people grant or trust in one must not follow a link elsewhere later."""
-    cwd = None if create.cwd is None else os.path.realpath(create.cwd)
-    return msgspec.structs.replace(create, cwd=cwd, roots=tuple(map(os.path.realpath, create.roots)))

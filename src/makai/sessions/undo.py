@@ -28,6 +28,7 @@ from makai.sessions import requests as req
 from makai.sessions.file_changes import CLAIMED, MAX_FILES, FileChanges, FileTarget, FileVersion, Selection
 from makai.sessions.live import LiveSession
 from makai.sessions.log.base import EventLog, replay
+from makai.sessions.placement import check_folder
 from makai.sessions.restore_rules import check_not_restoring
 from makai.sessions.state import SessionState
 from makai.tools.restoring import FileState, Replacement, RestorableFiles
@@ -69,6 +70,7 @@ class FileUndo:
 
     async def preview(self, wanted: req.PreviewRestore) -> req.RestorePlan:
         session = await self._session(wanted.session_id)
+        check_folder(session)
         prepared = await self._prepare(session, wanted)
         diffs = _shown(prepared.diffs) if wanted.with_diffs else ()
         return msgspec.structs.replace(prepared.plan, diffs=diffs)
@@ -99,7 +101,8 @@ class FileUndo:
 
     async def recover(self, session: LiveSession) -> None:
         """Settle what this process, or one before it, could not log."""
-        if session.state.restoring is not None and session.session_id not in self._active:
+        is_open = session.state.restoring is not None and session.session_id not in self._active
+        if is_open and session.claim.is_here:
             await self.settle(session, INTERRUPTED)
 
     async def settle(self, session: LiveSession, problem: str) -> None:

@@ -46,6 +46,15 @@ def claim_stdio() -> tuple[int, int]:
     return claimed
 
 
+def as_lines(frames: Sequence[bytes]) -> bytes:
+    """The frames as newline-delimited JSON."""
+    lines = b"\n".join(frames) + b"\n"
+    if lines.count(b"\n") > len(frames):
+        # Outside of strings JSON may be laid out over several lines; inside of them it cannot contain a newline.
+        lines = b"".join(frame.replace(b"\n", b" ") + b"\n" for frame in frames)
+    return lines
+
+
 class StdioChannel:
     """A channel over two descriptors, which it owns and closes. Create it on a running event loop."""
 
@@ -69,13 +78,8 @@ class StdioChannel:
         return await self._reader.receive()
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        if not frames:
-            return
-        lines = b"\n".join(frames) + b"\n"
-        if lines.count(b"\n") > len(frames):
-            # Outside of strings JSON may be laid out over several lines; inside of them it cannot contain a newline.
-            lines = b"".join(frame.replace(b"\n", b" ") + b"\n" for frame in frames)
-        await self._writer.write(lines)
+        if frames:
+            await self._writer.write(as_lines(frames))
 
     async def close(self, reason: str = "") -> None:
         self._reader.close()

@@ -40,6 +40,7 @@ from makai.harness.manifests import HarnessDeclaration, harness_declaration
 from makai.harness.registry import EXTERNAL, NATIVE, harness_id_of
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.providers.runtime import ModelRuntime
+from makai.server.cluster_opening import own_sessions
 from makai.server.session_router import SessionRouter
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
@@ -264,16 +265,15 @@ class MakaiHarness:
             if self._sessions is None:
                 models = self._models = ModelRuntime(self._environ, home=self._home)
 
-                async def own() -> OwnedSessions:
-                    log = None if self._keep else MemoryLog()
-                    return await OwnedSessions.open(
-                        self._home, models, log=log, environ=self._environ, on_process=self._spawned
-                    )
+                async def own() -> Sessions:
+                    return await own_sessions(self._home, models, environ=self._environ, on_process=self._spawned)
 
                 if self._keep:
                     self._sessions = await SessionRouter.open(self._home, own, environ=self._environ)
                 else:
-                    self._sessions = await own()
+                    self._sessions = await OwnedSessions.open(
+                        self._home, models, log=MemoryLog(), environ=self._environ, on_process=self._spawned
+                    )
             return self._sessions
 
     def _spawned(self, session_id: str, pid: int) -> None:

@@ -213,6 +213,8 @@ class Claim(msgspec.Struct, frozen=True):
     generation: int
     is_here: bool = True
     """Whether this machine has the session's folder. Elsewhere the session can be read, and no run can work in it."""
+    place: str = ""
+    """The label of the machines that have the folder; empty when there is none."""
 
 
 class EventLog(Protocol):

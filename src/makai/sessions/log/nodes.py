@@ -68,3 +68,19 @@ class ClusterLog(EventLog, Protocol):
 
     async def misplaced(self) -> list[str]:
         """Sessions of this node whose folders another live node has, and this one has not."""
+
+    async def put_relayed(self, request_id: str, node_id: str, frame: bytes, valid_s: float) -> None:
+        """Leave a request for a node that cannot be reached. After `valid_s` seconds no node takes it any more. Raises
+        `Overloaded` when too many wait for that node."""
+
+    async def take_relayed(self, limit: int) -> list[tuple[str, bytes]]:
+        """Take up to `limit` requests that wait for this node, as ids and frames. Each is taken once."""
+
+    async def answer_relayed(self, request_id: str, answer: bytes) -> None:
+        """Leave the answer to a request that was taken."""
+
+    async def relayed_answer(self, request_id: str) -> bytes | None:
+        """The answer to a request, once it is there."""
+
+    async def withdraw_relayed(self, request_id: str) -> bool:
+        """Remove a request. True when it was not taken, and never will be."""

@@ -21,7 +21,7 @@ from makai.sessions.log.heads import Heads
 from makai.sessions.log.leases import HomeLock, taken_over
 from makai.sessions.log.nodes import Node
 from makai.sessions.log.permissions import checked_folder, itself_and_above
-from makai.sessions.log.postgres import checking, ownership, permissions, rows, schema
+from makai.sessions.log.postgres import checking, ownership, permissions, relay, rows, schema
 from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database, deadline
 from makai.sessions.log.postgres.membership import Membership, NodeSettings
 from makai.sessions.log.postgres.writer import GroupWriter, PendingAppend
@@ -299,6 +299,22 @@ class PostgresLog:
     async def misplaced(self) -> list[str]:
         node = self.node
         return await self._pool.run(lambda connection: ownership.misplaced(connection, node))
+
+    async def put_relayed(self, request_id: str, node_id: str, frame: bytes, valid_s: float) -> None:
+        await self._pool.run(lambda connection: relay.put(connection, request_id, node_id, frame, valid_s))
+
+    async def take_relayed(self, limit: int) -> list[tuple[str, bytes]]:
+        node_id = self.node.node_id
+        return await self._pool.run(lambda connection: relay.take(connection, node_id, limit))
+
+    async def answer_relayed(self, request_id: str, answer: bytes) -> None:
+        await self._pool.run(lambda connection: relay.put_answer(connection, request_id, answer))
+
+    async def relayed_answer(self, request_id: str) -> bytes | None:
+        return await self._pool.run(lambda connection: relay.answer(connection, request_id))
+
+    async def withdraw_relayed(self, request_id: str) -> bool:
+        return await self._pool.run(lambda connection: relay.withdraw(connection, request_id))
 
     async def close(self) -> None:
         if self._closing:

@@ -33,10 +33,11 @@ taken AS (
             AND (s.place IS NULL OR s.place = ANY(%(labels)s) OR s.place NOT IN (SELECT * FROM places))
         )
     )
-    RETURNING s.generation, s.place IS NULL OR s.place = ANY(%(labels)s) AS is_here
+    RETURNING s.generation, s.place IS NULL OR s.place = ANY(%(labels)s) AS is_here, COALESCE(s.place, '') AS place
 )
 SELECT
-    EXISTS (SELECT FROM me), COALESCE((SELECT draining FROM me), false), taken.generation, taken.is_here, s.session_id,
+    EXISTS (SELECT FROM me), COALESCE((SELECT draining FROM me), false), taken.generation, taken.is_here, taken.place,
+    s.session_id,
     COALESCE(
         (SELECT node_id FROM node WHERE node_id = s.owner AND node_id <> %(me)s AND {_LIVE}),
         (SELECT node_id FROM node WHERE s.place = ANY(labels) AND node_id <> %(me)s AND NOT draining AND {_LIVE}
@@ -79,11 +80,13 @@ async def claim(connection: Connection, node: Node, session_id: str) -> Claim:
     """Own a session; raises `OwnershipLost` when this node is not one any more."""
     values = {"me": node.node_id, "labels": list(node.labels), "session_id": session_id}
     for _ in range(_ATTEMPTS):
-        ((is_node, draining, generation, is_here, known, other, now_ms),) = await fetch(connection, _CLAIM, values)
+        ((is_node, draining, generation, is_here, place, known, other, now_ms),) = await fetch(
+            connection, _CLAIM, values
+        )
         if not is_node:
             raise lease_lost()
         if generation is not None:
-            return Claim(generation, is_here)
+            return Claim(generation, is_here, place)
         if other is not None:
             message = f"Another node has the session {session_id}."
             raise SessionElsewhere(message, node_id=other, hint="Ask that node, or try again.")
