@@ -20,7 +20,7 @@ from makai.sessions.log.memory import MemoryLog
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "homes" / "2026-11-16"
 """Every type of event, an active run, and a type that no version knows."""
-TOKEN = StoredToken(token_id="t", name="phone", scope="full", digest="d", created_ms=1, expires_ms=2**60)
+TOKEN = StoredToken(token_id="t", name="phone", scope="admin", digest="d", created_ms=1, expires_ms=2**60)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_a_commit_ends_where_no_run_is_active(monkeypatch: pytest.MonkeyPa
         run = [
             *pending(ev.RunStatusChanged(status="running")),
             *steps(700),
-            *pending(ev.RunFinished(stop_reason="stop")),
+            *pending(ev.RunFinished(stop_reason="end_turn")),
         ]
         _, last = await source.append("one", run, last)
     statuses = []
