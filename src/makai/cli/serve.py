@@ -91,16 +91,19 @@ def command(
 
     home = home_directory(os.environ)
 
+    is_for_people = options["log_format"] == "text"  # otherwise stderr holds JSON and nothing else
+
     def announce(addresses: Addresses) -> None:
         say(f"makai is listening on {addresses.http}")
         if show_token or sys.stdout.isatty():
             say(f"Open {page_address(addresses.http, home)}")
-        else:
+        elif is_for_people:
             note("`makai web` opens the web page.", dim=True)
         if addresses.grpc:
             say(f"and on {addresses.grpc}")
-        note(f"The token is in {home / 'server-token'}. Press Ctrl-C to stop.", dim=True)
-        if options["sandbox"] == "full-access":
+        if is_for_people:
+            note(f"The token is in {home / 'server-token'}. Press Ctrl-C to stop.", dim=True)
+        if is_for_people and options["sandbox"] == "full-access":
             note(NO_SANDBOX, fg="yellow")
         if open_browser:
             open_page(page_ticket_address(addresses.http, home))
@@ -109,7 +112,8 @@ def command(
     wanted = ServeOptions(grpc_port=grpc_port if grpc else None, log_level=level, **options)
     observed = Observability(wanted.log_format, read_config(home / CONFIG_FILE).observability, os.environ)
     run_async(serve(wanted, LazyBackend(observed.observer), home, announce, observed))
-    note("makai: stopped")
+    if is_for_people:
+        note("makai: stopped")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,7 +17,7 @@ import msgspec
 from makai.core import session_events as ev
 from makai.core.log_context import logged_ids
 from makai.core.observation import Observer
-from makai.server.log_output import places_of, said_by
+from makai.server.log_output import LogFormat, LogLevel, PlacesFormatter, log_without_values, places_of, said_by
 
 log = logging.getLogger("makai.runs")
 
@@ -40,6 +41,11 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = places_of(record.exc_info[1])[:MAX_MESSAGE]
         return msgspec.json.encode(line).decode()
+
+
+def server_log(log_format: LogFormat, level: LogLevel) -> AbstractContextManager[None]:
+    """Print the log of this process on stderr, in this format, for the time of the block."""
+    return log_without_values(JsonFormatter() if log_format == "json" else PlacesFormatter(), level)
 
 
 class RunLog(Observer):

@@ -12,12 +12,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-LOG_FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
-LOG_LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 
 _OWN: Final = "makai"
 _WORDS: Final = re.compile(r"[A-Za-z ,.'-]{0,120}")
@@ -64,17 +62,12 @@ def places_of(error: BaseException) -> str:
 
 
 @contextmanager
-def log_without_values(log_format: LogFormat = "text", level: LogLevel = "warning") -> Iterator[None]:
+def log_without_values(formatter: logging.Formatter, level: LogLevel = "warning") -> Iterator[None]:
     """Print what this process logs on stderr in that way, in place of Python's last resort. Below warnings, only what
     makai logs itself is printed."""
     handler = logging.StreamHandler()
     handler.addFilter(_is_wanted)
-    if log_format == "json":
-        from makai.server.log_json import JsonFormatter
-
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(PlacesFormatter())
+    handler.setFormatter(formatter)
     root, own = logging.getLogger(), logging.getLogger(_OWN)
     former = own.level
     root.addHandler(handler)

@@ -10,7 +10,7 @@ from typing import Protocol
 from makai.server.metrics_registry import Counter, Gauge, LabelledGauge, Metric, rendered
 
 
-class Outbound(Protocol):
+class PendingWrites(Protocol):
     """What a connection has yet to write."""
 
     @property
@@ -20,7 +20,7 @@ class Outbound(Protocol):
 class Metrics:
     def __init__(self, further: Sequence[Metric] = ()) -> None:
         self._further = further
-        self._open: dict[str, set[Outbound]] = {}
+        self._open: dict[str, set[PendingWrites]] = {}
         self.streams_open = 0
         self.connections_open = LabelledGauge(
             "makai_connections_open", "Connections open now.", "protocol", lambda: self._per_protocol(lambda _: 1)
@@ -43,7 +43,7 @@ class Metrics:
         self.resyncs = Counter("makai_resyncs_total", "Clients that were too far behind to continue from their cursor.")
 
     @contextmanager
-    def connected(self, protocol: str, outbox: Outbound) -> Iterator[None]:
+    def connected(self, protocol: str, outbox: PendingWrites) -> Iterator[None]:
         """Count a connection while it is open."""
         self.connections.add(protocol)
         connections = self._open.setdefault(protocol, set())
@@ -60,5 +60,5 @@ class Metrics:
     def render(self) -> str:
         return rendered(self.metrics)
 
-    def _per_protocol(self, measure: Callable[[Outbound], int]) -> dict[str, float]:
+    def _per_protocol(self, measure: Callable[[PendingWrites], int]) -> dict[str, float]:
         return {protocol: sum(map(measure, outboxes)) for protocol, outboxes in self._open.items()}

@@ -23,7 +23,8 @@ from makai.core.session_events import SandboxLevel
 from makai.server.announcement import announced
 from makai.server.app import make_app
 from makai.server.backend import Backend
-from makai.server.log_output import LogFormat, LogLevel, log_without_values
+from makai.server.log_json import server_log
+from makai.server.log_output import LogFormat, LogLevel
 from makai.server.makai_connection import MakaiServer
 from makai.server.observability import Observability
 from makai.server.session_source import SessionSource
@@ -92,7 +93,7 @@ async def serve(
         backend, metrics=observed.metrics, sessions=source.get, settings=source.settings, observer=observed.observer
     )
     async with AsyncExitStack() as stack:
-        stack.enter_context(log_without_values(options.log_format, options.log_level))
+        stack.enter_context(server_log(options.log_format, options.log_level))
         stack.push_async_callback(observed.close)
         stack.push_async_callback(backend.close)
         stack.push_async_callback(source.close)

@@ -240,7 +240,7 @@ def _end_all(run: _RunSpans, at: int | None, stop_reason: str = "", code: str = 
 
 
 def _end(span: Span, at: int | None, stop_reason: str, code: str) -> None:
-    """`code` is that of an error, whose text is not sent: it may repeat what somebody said."""
+    """`code` is that of an error, whose text is not sent: it may repeat a prompt or an answer."""
     if stop_reason:
         span.set_attribute("gen_ai.response.finish_reasons", [stop_reason])
     if code:

@@ -23,7 +23,7 @@ NOT_SHOWN = {
     "makai_streams_total",
     "process_start_time_seconds",
 }
-"""Those that nobody watches all the time."""
+"""Those that need not be watched all the time."""
 
 
 def test_every_metric_of_the_dashboard_exists_and_the_reverse() -> None:

@@ -12,8 +12,8 @@ from support.live_sessions import desk, scripted_models
 
 from makai.core import session_events as ev
 from makai.core.log_context import log_as
-from makai.server.log_json import RunLog
-from makai.server.log_output import LogFormat, LogLevel, log_without_values
+from makai.server.log_json import RunLog, server_log
+from makai.server.log_output import LogFormat, LogLevel
 from makai.server.observability import Observability
 from makai.sessions.owner import OwnedSessions
 
@@ -28,7 +28,7 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 def test_no_secret_reaches_the_log_from_an_exception_or_a_library(
     log_format: LogFormat, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with log_without_values(log_format, "debug"):
+    with server_log(log_format, "debug"):
         try:
             raise ValueError(f"token {CANARY}") from KeyError(CANARY)
         except ValueError:
@@ -43,7 +43,7 @@ def test_no_secret_reaches_the_log_from_an_exception_or_a_library(
 
 
 def test_a_line_of_json_says_when_who_and_for_which_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with log_without_values("json", "info"):
+    with server_log("json", "info"):
         log_as("session-1", "run-1")
         logging.getLogger("makai.sessions.live").warning("it is %s", 'a "quoted"\nword')
         log_as("")
@@ -66,7 +66,7 @@ async def test_a_run_is_two_lines_without_what_was_said_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], level: LogLevel, count: int
 ) -> None:
     observer = Observability("json").observer
-    with log_without_values("json", level):
+    with server_log("json", level):
         async with scripted_models(tmp_path, f"say: the answer is {CANARY}\nusage: input=3 output=4") as models:
             sessions = await OwnedSessions.open(tmp_path / "makai-home", models, observer=observer)
             client = await desk(sessions)
@@ -82,7 +82,7 @@ async def test_a_run_is_two_lines_without_what_was_said_in_it(
 
 def test_a_failed_run_is_a_warning_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     failed = ev.RunFailed(code="rate_limited", message=f"slow down, {CANARY}", provider_id="openai")
-    with log_without_values("json", "info"):
+    with server_log("json", "info"):
         RunLog().committed("s", [ev.Logged(event_id=1, ts=1, event=failed, run_id="r")], 0.0)
         RunLog().commit_failed("s", "storage_unavailable")
     first, second = lines_of(capsys)
