@@ -37,7 +37,8 @@ def makai_bytes(root: Path) -> int:
 
 
 def layers(installed: Mapping[str, importlib.metadata.Distribution], root: Path) -> dict[str, float]:
-    """Megabytes by layer; the runtime of the local model is one of its own, because it is optional. What a store in PostgreSQL needs is counted."""
+    """Megabytes by layer; the runtime of the local model is one of its own, because it is optional.
+    What a store in PostgreSQL needs is counted."""
     needed = closure("makai", ("postgres",), installed) - {"makai"}
     return {
         "python:3.13-slim": BASE_MB,

@@ -77,7 +77,7 @@ def test_the_settings_that_the_chart_writes_exist() -> None:
     plain = "\n".join(sorted(written, key=heredoc.index)).replace("{{ .Values.leaseSeconds }}", "6")
 
     read = msgspec.toml.decode(plain, type=Config)
-    assert (read.cluster.labels, read.cluster.key_file) == (("work",), "/data/cluster-key")
+    assert (read.cluster.labels, read.cluster.key_file) == (("work",), "/data/home/cluster-key")
 
 
 def test_every_command_in_the_files_exists_and_has_more_time_to_stop_than_it_takes_to_drain() -> None:

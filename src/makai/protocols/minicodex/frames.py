@@ -388,8 +388,8 @@ MakaiItem: TypeAlias = (
     | CompactedFrame
     | ErrorFrame
 )
-"""What the transcript of a client with makai.1 lists besides. It has one `tool_progress` for each call that still runs, with
-the end of what the call printed so far, and none for other calls."""
+"""What the transcript of a client with makai.1 lists besides. It has one `tool_progress` for each call that still runs,
+with the end of what the call printed so far, and none for other calls."""
 TranscriptItem: TypeAlias = DocumentItem | MakaiItem
 _SettingFrame: TypeAlias = (
     InputAcceptedFrame

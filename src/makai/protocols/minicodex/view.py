@@ -15,7 +15,14 @@ from msgspec import UNSET
 
 from makai.core import session_events as log
 from makai.protocols.minicodex import frames
-from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, RunningOutput, TranscriptReader, newest
+from makai.protocols.minicodex.pages import (
+    BROKEN_OFF,
+    TRANSCRIPT_BYTES,
+    PartialTexts,
+    RunningOutput,
+    TranscriptReader,
+    newest,
+)
 from makai.protocols.minicodex.projection import NamedCapabilities, Projector, SharedFrame
 from makai.protocols.minicodex.states import last_event_id, run_state, session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
