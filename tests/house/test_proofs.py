@@ -2,55 +2,22 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections import Counter
-from pathlib import Path
-from typing import Literal
-
-import msgspec
 import pytest
 
-from tools.requirements import ROOT, Marker, python_markers
-
-PROOFS = ROOT / "tests" / "security" / "proofs.toml"
-
-
-class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One promise, and the bar that its tests hold it to."""
-
-    id: str
-    promise: str
-    bar: str
-    tier: Literal["push", "faults"]
-    reason: str = ""
-    """Why no test can hold it here."""
-
-
-def read_proofs(path: Path) -> tuple[Proof, ...]:
-    return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8"))["proof"], tuple[Proof, ...])
-
-
-def problems(proofs: tuple[Proof, ...], markers: tuple[Marker, ...]) -> list[str]:
-    """What does not agree, one sentence each."""
-    listed = Counter(proof.id for proof in proofs)
-    named = {id for marker in markers for id in marker.ids}
-    found = [f"{id} is listed twice" for id, count in listed.items() if count > 1]
-    for proof in proofs:
-        if proof.id not in named and not proof.reason:
-            found.append(f"{proof.id} has neither a test nor a reason: {proof.promise}")
-        if proof.id in named and proof.reason:
-            found.append(f"{proof.id} has a test and a reason why it has none")
-    for marker in markers:
-        if not marker.ids:
-            found.append(f"{marker.where}: the mark names no promise")
-        found += [f"{marker.where}: {id} is no promise" for id in marker.ids if id not in listed]
-    return found
+from tools.proofs import PAGE, Proof, page, problems, read_markers, read_proofs
+from tools.requirements import Marker
 
 
 def test_every_promise_has_a_test_and_every_mark_a_promise() -> None:
-    found = problems(read_proofs(PROOFS), tuple(python_markers(ROOT / "tests", "proof")))
+    found = problems(read_proofs(), read_markers())
 
     assert not found, "\n".join(found)
+
+
+def test_the_documentation_lists_every_promise_with_its_bar() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+
+    assert text == page(text, read_proofs()), "run `.venv/bin/python -m tools.proofs`"
 
 
 def proof(id: str, reason: str = "") -> Proof:
