@@ -40,6 +40,7 @@ async def turn_s(site: Site) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.sqlite_file("writes the file, and measures that of the index")
 @pytest.mark.scaled
 @pytest.mark.timeout(1_800)
 async def test_a_search_over_years_of_sessions_is_answered_at_once(
