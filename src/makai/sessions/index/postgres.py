@@ -39,7 +39,7 @@ from makai.sessions.index.base import (
     UsageEntry,
     UsageRow,
 )
-from makai.sessions.index.ranking import KINDS, SLOT_MS, Place, counts, ranked, shown, usage_row
+from makai.sessions.index.ranking import KINDS, SLOT_MS, FoundEntry, counts, ranked, shown, usage_row
 from makai.sessions.index.search_text import Highlighter, SearchQuery, SearchTerm
 from makai.sessions.index.words import MAX_LEXEME, as_sequence, lexemes, split_words
 from makai.sessions.log.postgres.arrays import integers, texts
@@ -405,13 +405,13 @@ async def _find(
     has_all = len(newest) < wanted["window"] or len({row[0] for row in rows}) > scope.limit + scope.limit // 2
     if not has_all:
         rows = await _rows(connection, _FOUND.format(phrases=phrases), wanted)
-    best = [shown(found) for found in ranked((Place(*row) for row in rows), scope.now_ms)[: scope.limit]]
+    best = [shown(found) for found in ranked((FoundEntry(*row) for row in rows), scope.now_ms)[: scope.limit]]
     places = [place for found in best for place in found]
     read = (integers([place.key for place in places]), integers([place.event_id for place in places]))
     known = {(key, event_id): text for key, event_id, text in await _rows(connection, _TEXTS, read)}
     highlighter = Highlighter(query)
 
-    def match(place: Place) -> SearchMatch:
+    def match(place: FoundEntry) -> SearchMatch:
         text, marks = highlighter.snippet(known.get((place.key, place.event_id), ""))
         return SearchMatch(event_id=place.event_id, kind=KINDS[place.kind], text=text, marks=marks)
 
