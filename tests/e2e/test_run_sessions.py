@@ -328,6 +328,7 @@ async def test_what_was_typed_before_a_question_is_no_answer_to_it(here: Here) -
     assert list(here.folder.iterdir()) == []
 
 
+@pytest.mark.sqlite_file("damages the file")
 async def test_a_home_that_cannot_be_used_says_what_to_do(here: Here) -> None:
     (here.home / "sessions.db").write_bytes(b"this is no database, and never was one" * 100)
     damaged = await here.makai("run", "-m", "scripted/echo", "Hi")

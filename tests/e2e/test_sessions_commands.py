@@ -180,6 +180,7 @@ async def test_an_unknown_id_is_said_with_what_was_meant(makai: Cli, command: st
     assert f"Did you mean {session_id} (Fix the parser)?" in finished.err
 
 
+@pytest.mark.sqlite_file("damages the file, and repairs it")
 async def test_damage_is_found_and_repaired(makai: Cli) -> None:
     session_id = await begin(makai, "one")
     with closing(sqlite3.connect(makai.home / "sessions.db")) as database:

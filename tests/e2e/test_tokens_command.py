@@ -29,6 +29,7 @@ async def status_of(url: str, token: str, method: str = "GET", path: str = "/api
             return response.status
 
 
+@pytest.mark.sqlite_file("looks for the token in the file")
 async def test_a_token_is_shown_once_and_only_its_hash_is_stored(makai: Cli) -> None:
     created = await makai("tokens", "create", "--name", "ci")
     token = created.out.strip()
@@ -103,6 +104,7 @@ async def test_errors_say_what_to_do(makai: Cli, arguments: tuple[str, ...], mes
     assert hint in failed.err
 
 
+@pytest.mark.sqlite_file("changes a row of the file")
 async def test_a_revoked_token_keeps_its_row_and_frees_its_name(makai: Cli) -> None:
     await makai("tokens", "create", "--name", "ci")
     assert (await makai("tokens", "create", "--name", "ci")).code == 2

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from support.live_sessions import desk
 from support.machine import RecordMeasure, slack
-from support.many_sessions import COMMON, Author, write_sessions
+from support.many_sessions import search_queries, write_sessions
 from support.profiles import FAULTS
 from support.serving import Site, serving
 
@@ -22,16 +22,6 @@ SESSIONS = 10_000 if FAULTS else 150
 BUILD_S = 900.0
 MAX_S = 0.1
 HELLO = "say: Hello to you.\nusage: input=5 output=4"
-
-
-def queries(author: Author) -> list[str]:
-    """Fifty: common words, rare ones, beginnings of words, several words and phrases."""
-    words = author.words
-    common, rare = COMMON[:15], words[2_000:19_000:1_400]
-    pairs = [f"{one} {other}" for one, other in zip(common[:8], words[300:700:50], strict=True)]
-    phrases = [f'"{one} {other}"' for one, other in zip(COMMON[:5], COMMON[5:10], strict=True)]
-    beginnings = [word[:length] for word, length in zip(words[100:1_000:100], (2, 3, 4) * 3, strict=True)]
-    return [*common, *rare, *pairs, *phrases, *beginnings]
 
 
 async def until_complete(site: Site) -> float:
@@ -51,6 +41,7 @@ async def turn_s(site: Site) -> float:
 
 
 @pytest.mark.alone
+@pytest.mark.sqlite_file("writes the file, and measures that of the index")
 @pytest.mark.scaled
 @pytest.mark.timeout(1_800)
 async def test_a_search_over_years_of_sessions_is_answered_at_once(
@@ -65,7 +56,7 @@ async def test_a_search_over_years_of_sessions_is_answered_at_once(
         during = [await turn_s(site) for _ in range(20)]
         build_s = await building
         times: list[float] = []
-        for query in queries(author):
+        for query in search_queries(author):
             start = time.perf_counter()
             status, found = await site.ask("GET", f"/api/search?q={quote(query)}")
             times.append(time.perf_counter() - start)

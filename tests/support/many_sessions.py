@@ -62,6 +62,16 @@ class Author:
         return [call, output]
 
 
+def search_queries(author: Author) -> list[str]:
+    """Fifty: common words, rare ones, beginnings of words, several words and phrases."""
+    words = author.words
+    common, rare = COMMON[:15], words[2_000:19_000:1_400]
+    pairs = [f"{one} {other}" for one, other in zip(common[:8], words[300:700:50], strict=True)]
+    phrases = [f'"{one} {other}"' for one, other in zip(COMMON[:5], COMMON[5:10], strict=True)]
+    beginnings = [word[:length] for word, length in zip(words[100:1_000:100], (2, 3, 4) * 3, strict=True)]
+    return [*common, *rare, *pairs, *phrases, *beginnings]
+
+
 async def write_sessions(home: Path, count: int, newest_ms: int) -> Author:
     """Sessions that are an hour apart, the last one the newest."""
     author = Author(7)

@@ -194,6 +194,7 @@ async def test_a_run_that_lost_its_log_is_stopped_and_resumed_from_the_log(tmp_p
         assert [logged.event_id for logged in client.seen] == [*range(1, await log.last(client.session_id) + 1)]
 
 
+@pytest.mark.sqlite_file("a configuration without a store means the file")
 async def test_the_log_of_a_home_is_the_one_its_configuration_names(tmp_path: Path) -> None:
     for text in ("", '[store]\nurl = "sqlite"\n'):
         (tmp_path / "config.toml").write_text(text)

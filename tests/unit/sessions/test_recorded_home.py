@@ -29,6 +29,9 @@ EXPORT: dict[str, Any] = json.loads(gzip.decompress((RECORDED / "sessions.json.g
 SESSIONS = sorted(EXPORT["events"])
 
 
+pytestmark = pytest.mark.sqlite_file("a recorded file")
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     folder = tmp_path / "makai-home"

@@ -39,7 +39,7 @@ from makai.sessions.index.base import (
     UsageEntry,
     UsageRow,
 )
-from makai.sessions.index.ranking import KINDS, SLOT_MS, Place, counts, ranked, shown, usage_row
+from makai.sessions.index.ranking import KINDS, SLOT_MS, FoundEntry, counts, ranked, shown, usage_row
 from makai.sessions.index.search_text import Highlighter, SearchQuery, SearchTerm
 from makai.sessions.index.words import MAX_LEXEME, as_sequence, lexemes, split_words
 from makai.sessions.log.postgres.arrays import integers, texts
@@ -182,17 +182,17 @@ class PostgresIndex:
         self._holder = str(uuid4())
         self._writing = ConnectionPool(database, 1, *_SETTINGS)
         # The planner knows too little of new tables, and would rather read all of them than ask the GIN index.
-        self._reading = ConnectionPool(database, 2, *_SETTINGS, "SET enable_seqscan = off")
+        self.reading = ConnectionPool(database, 2, *_SETTINGS, "SET enable_seqscan = off")
         self._is_prepared = False
 
     async def cursors(self, session_ids: Sequence[str] | None = None) -> Mapping[str, IndexCursor]:
         statement = "SELECT session_id, created_ms, last, fold FROM index_session WHERE last >= 0"
         if session_ids is None:
-            rows = await self._run(self._reading, lambda connection: _rows(connection, statement))
+            rows = await self._run(self.reading, lambda connection: _rows(connection, statement))
         else:
             chosen = {"ids": texts(list(filter(is_storable, session_ids)))}
             of_them = f"{statement} AND session_id = ANY(%(ids)s)"
-            rows = await self._run(self._reading, lambda connection: _rows(connection, of_them, chosen))
+            rows = await self._run(self.reading, lambda connection: _rows(connection, of_them, chosen))
         return {
             session_id: IndexCursor(created_ms=created_ms, last=last, fold=_FOLD.decode(fold))
             for session_id, created_ms, last, fold in rows
@@ -211,7 +211,7 @@ class PostgresIndex:
         granted = await self._run(self._writing, lambda connection: _rows(connection, _MAY_ERASE, (_ERASE_S,)))
         if granted:
             began = time.monotonic()
-            await self._run(self._reading, _erase, _ERASE_S)
+            await self._run(self.reading, _erase, _ERASE_S)
             pause_s = _ERASE_SHARE * (time.monotonic() - began)
             done = (granted[0][0], pause_s)
             await self._run(self._writing, lambda connection: connection.execute(_ERASED, done))
@@ -220,12 +220,12 @@ class PostgresIndex:
         wanted = _search(query, scope)
         if wanted is None:
             return []
-        return await self._run(self._reading, lambda connection: _find(connection, wanted, query, scope))
+        return await self._run(self.reading, lambda connection: _find(connection, wanted, query, scope))
 
     async def usage(self, since_ms: int, tz_minutes: int, session_id: str | None) -> list[UsageRow]:
         wanted: dict[str, Any] = {"since": -(-since_ms // SLOT_MS), "shift": tz_minutes * 60_000}
         wanted["session_id"] = _storable(session_id)
-        rows = await self._run(self._reading, lambda connection: _rows(connection, _USAGE, wanted))
+        rows = await self._run(self.reading, lambda connection: _rows(connection, _USAGE, wanted))
         return [usage_row(row) for row in rows]
 
     async def begin_compare(self, seconds: float) -> int | None:
@@ -239,7 +239,7 @@ class PostgresIndex:
 
     async def compared_ms(self) -> int:
         rows = await self._run(
-            self._reading, lambda connection: _rows(connection, "SELECT compared_ms FROM index_state")
+            self.reading, lambda connection: _rows(connection, "SELECT compared_ms FROM index_state")
         )
         if not rows:
             raise IndexDamaged("its state is missing")
@@ -250,7 +250,7 @@ class PostgresIndex:
         await self._writing.run(schema.reset, _QUERY_S)
 
     async def close(self) -> None:
-        await self._reading.close()
+        await self.reading.close()
         await self._writing.close()
 
     async def _run(
@@ -405,13 +405,13 @@ async def _find(
     has_all = len(newest) < wanted["window"] or len({row[0] for row in rows}) > scope.limit + scope.limit // 2
     if not has_all:
         rows = await _rows(connection, _FOUND.format(phrases=phrases), wanted)
-    best = [shown(found) for found in ranked((Place(*row) for row in rows), scope.now_ms)[: scope.limit]]
+    best = [shown(found) for found in ranked((FoundEntry(*row) for row in rows), scope.now_ms)[: scope.limit]]
     places = [place for found in best for place in found]
     read = (integers([place.key for place in places]), integers([place.event_id for place in places]))
     known = {(key, event_id): text for key, event_id, text in await _rows(connection, _TEXTS, read)}
     highlighter = Highlighter(query)
 
-    def match(place: Place) -> SearchMatch:
+    def match(place: FoundEntry) -> SearchMatch:
         text, marks = highlighter.snippet(known.get((place.key, place.event_id), ""))
         return SearchMatch(event_id=place.event_id, kind=KINDS[place.kind], text=text, marks=marks)
 

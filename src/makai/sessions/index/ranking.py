@@ -22,7 +22,7 @@ _HALF_DAYS: Final = 30.0
 _MS_PER_DAY: Final = 86_400_000
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class FoundEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry that fits."""
 
     key: int
@@ -30,26 +30,26 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     session_id: str
     event_id: int
     kind: int
-    """A place in `KINDS`."""
+    """An index into `KINDS`."""
     updated_ms: int
 
 
-def ranked(places: Iterable[Place], now_ms: int) -> list[list[Place]]:
+def ranked(places: Iterable[FoundEntry], now_ms: int) -> list[list[FoundEntry]]:
     """The entries that fit by session, the best session first."""
-    by_session: dict[str, list[Place]] = {}
+    by_session: dict[str, list[FoundEntry]] = {}
     for place in places:
         by_session.setdefault(place.session_id, []).append(place)
     return sorted(by_session.values(), key=lambda found: _rank(found, now_ms), reverse=True)
 
 
-def _rank(places: Sequence[Place], now_ms: int) -> tuple[float, int, str]:
+def _rank(places: Sequence[FoundEntry], now_ms: int) -> tuple[float, int, str]:
     """What kind of text fits best, how many do, and how long ago the session was used."""
     quality = max(_WEIGHTS[place.kind] for place in places) + 0.2 * min(len(places), 5)
     age_days = max(now_ms - places[0].updated_ms, 0) / _MS_PER_DAY
     return quality / (1 + age_days / _HALF_DAYS), places[0].updated_ms, places[0].session_id
 
 
-def shown(places: Iterable[Place]) -> list[Place]:
+def shown(places: Iterable[FoundEntry]) -> list[FoundEntry]:
     """The matches that a hit shows."""
     return sorted(places, key=lambda place: (place.kind, -place.event_id))[:MAX_MATCHES]
 

@@ -37,7 +37,7 @@ from makai.sessions.index.base import (
     SessionFold,
     UsageRow,
 )
-from makai.sessions.index.ranking import KINDS, SLOT_MS, Place, counts, ranked, shown, usage_row
+from makai.sessions.index.ranking import KINDS, SLOT_MS, FoundEntry, counts, ranked, shown, usage_row
 from makai.sessions.index.search_text import Highlighter, SearchQuery, segmented
 
 T = TypeVar("T")
@@ -383,7 +383,7 @@ def _end_merge(connection: sqlite3.Connection) -> None:
 
 
 def _find(connection: sqlite3.Connection, query: SearchQuery, scope: SearchScope) -> list[FoundSession]:
-    places: list[Place] = []
+    places: list[FoundEntry] = []
     sessions: set[str] = set()
     for column in ("title", "body"):
         for place in _places(connection, _expression(query, column), scope, sessions):
@@ -404,7 +404,7 @@ def _expression(query: SearchQuery, column: str) -> str:
 
 def _places(
     connection: sqlite3.Connection, expression: str, scope: SearchScope, found: Collection[str]
-) -> Iterable[Place]:
+) -> Iterable[FoundEntry]:
     """The newest entries that fit, until enough sessions are found."""
     if scope.session_id is not None:
         match = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({_OF_SESSION}) ORDER BY rowid DESC LIMIT ?"
@@ -421,13 +421,13 @@ def _places(
         below = ids[-1]
 
 
-def _allowed(connection: sqlite3.Connection, ids: Sequence[int], scope: SearchScope) -> Iterable[Place]:
+def _allowed(connection: sqlite3.Connection, ids: Sequence[int], scope: SearchScope) -> Iterable[FoundEntry]:
     archived = None if scope.archived == "with" else int(scope.archived == "only")
     wanted = {"ids": msgspec.json.encode(ids).decode(), "archived": archived, "cwd": scope.cwd}
-    return [Place(*row) for row in connection.execute(_PLACES, wanted)]
+    return [FoundEntry(*row) for row in connection.execute(_PLACES, wanted)]
 
 
-def _match(connection: sqlite3.Connection, place: Place, highlighter: Highlighter) -> SearchMatch:
+def _match(connection: sqlite3.Connection, place: FoundEntry, highlighter: Highlighter) -> SearchMatch:
     found = connection.execute("SELECT text FROM entry_text WHERE id = ?", (place.key,)).fetchone()
     text, marks = highlighter.snippet(found[0] if found else "")
     return SearchMatch(event_id=place.event_id, kind=KINDS[place.kind], text=text, marks=marks)
