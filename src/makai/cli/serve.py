@@ -51,6 +51,11 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
     type=click.Choice(SANDBOX_LEVELS),
     help="What commands of new sessions can do, unless a client chooses.  [default: config.toml, else workspace-write]",
 )
+@click.option(
+    "--store",
+    metavar="URL",
+    help='Where sessions are: "sqlite", or "postgres://HOST/DATABASE" to share them.  [default: config.toml]',
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the web page in your browser.")
 @click.option("--show-token", is_flag=True, help="Print the address with its token even if it may end up in a log.")
 @click.option(

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from makai.agent.host import Models
-from makai.core.config import ClusterConfig, Config
+from makai.core.config import ClusterConfig, Config, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.opening import is_postgres, join_cluster, open_log
@@ -30,12 +32,16 @@ async def own_sessions(
     *,
     durable: bool = False,
     config: Config | None = None,
+    store: str | None = None,
     environ: Mapping[str, str] | None = None,
     on_process: Callable[[str, int], None] | None = None,
 ) -> OwnedSessions | ClusterSessions:
     """Raises `HomeInUse` while another process owns the sessions. A `durable` owner resumes the runs of dead owners at
-    once, others when a session is first used. `config` is the user's, which is read when it is not given; `environ` and
-    `on_process` are those of `OwnedSessions`."""
+    once, others when a session is first used. `config` is the user's, which is read when it is not given; `store` is
+    the address of another store than it names. `environ` and `on_process` are those of `OwnedSessions`."""
+    if store is not None:
+        config = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
+        config = msgspec.structs.replace(config, store=StoreConfig(url=store))
     found = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
     if is_postgres(found.store):
         return await _join(home, models, durable, found, environ, on_process)

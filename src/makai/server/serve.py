@@ -47,6 +47,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     allow_plain_remote: bool = False
     drain_s: float = 10.0
+    store: str | None = None
+    """The address of the store of sessions; None is what config.toml says."""
     sandbox: SandboxLevel | None = None
     """Of sessions whose creator names none; None is what config.toml says."""
 
@@ -72,7 +74,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
     token = load_or_create_token(home)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox)
+    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox, store=options.store)
     makai = MakaiServer(backend, sessions=source.get, settings=source.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(log_without_values())
@@ -103,7 +105,6 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         tune_garbage_collection()
         on_ready(Addresses(address, grpc))
         await stop.wait()
-        makai.draining = True  # a load balancer learns it before anything is refused
         await source.drain()
         await makai.drain(options.drain_s)
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     """What a new session of a caller in a folder gets, where the caller names nothing else."""
 
 
+NOTICE_S = 2.0
+"""How long a node that ends says that it is not ready before it refuses anything."""
+
+
 async def default_settings(folder: str | None, caller: Caller) -> Settings:
     """Of a server that reads no configuration."""
     from makai.core.settings import Settings
@@ -57,18 +61,21 @@ class SessionSource:
         durable: bool = False,
         environ: Mapping[str, str] | None = None,
         sandbox: SandboxLevel | None = None,
+        store: str | None = None,
     ) -> None:
         """A `durable` owner resumes the runs of dead owners at once, others when a session is first used. `environ`
         replaces the environment of this process, for settings and for runs that another process carries out. `sandbox`
-        is the flag of the command that serves."""
+        and `store`, the address of the sessions, are flags of the command that serves."""
         self._backend = backend
         self._home = home
         self._environ = os.environ if environ is None else environ
         self._sandbox = sandbox
+        self._store = store
         self._durable = durable
         self._opening = asyncio.Lock()
         self._sessions: Sessions | None = None
         self._owned: OwnedSessions | ClusterSessions | None = None
+        self._draining = False
         self._closed = False
 
     async def get(self) -> Sessions:
@@ -121,7 +128,7 @@ class SessionSource:
         home = self._folder()
 
         async def own() -> Sessions:
-            self._owned = await own_sessions(home, self._backend, durable=self._durable)
+            self._owned = await own_sessions(home, self._backend, durable=self._durable, store=self._store)
             return self._owned
 
         return await SessionRouter.open(home, own, environ=self._environ)
@@ -129,11 +136,14 @@ class SessionSource:
     async def is_ready(self) -> bool:
         """Whether the sessions can be used. A node of a cluster is ready while it is a live member."""
         node = self._node()
-        return self._sessions is not None and (node is None or await node.is_ready())
+        return self._sessions is not None and not self._draining and (node is None or await node.is_ready())
 
     async def drain(self) -> None:
-        """Let other nodes of the cluster take new sessions from now on. Existing ones are usable until `close`."""
+        """Of a node of a cluster: not be ready any more, and, after a load balancer had time to notice, let other nodes
+        take the sessions that have no owner. Those of this node are usable until `close`."""
         if (node := self._node()) is not None:
+            self._draining = True
+            await asyncio.sleep(NOTICE_S)
             await node.drain()
 
     def _node(self) -> ClusterSessions | None:

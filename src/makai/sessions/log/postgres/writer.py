@@ -39,6 +39,11 @@ PATIENCE_S: Final = 60.0
 MAX_ATTEMPTS: Final = 200
 _PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 1.0
+_SETTINGS: Final = b"""
+SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; SET enable_mergejoin = off
+"""
+"""One plan for groups of all sizes, which finds rows by their keys however small the tables were when it was made.
+Planning the statement for each group takes longer than carrying it out."""
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
 
 _WANTED: Final = """
@@ -53,20 +58,17 @@ WITH wanted AS MATERIALIZED (
     )
 ),
 """
-# Rows are locked in the order of their keys. The generation is compared in the row that is changed: under READ
-# COMMITTED, only that row is read again after a wait for its lock.
+# The rows are found, and so locked, in the order of their keys, as in every statement that locks several sessions. The
+# generation is compared in the row that is changed: under READ COMMITTED, only that row is read again after a wait for
+# its lock.
 _MOVED: Final = """
-locked AS MATERIALIZED (
-    SELECT s.session_key, w.number FROM wanted AS w JOIN session AS s ON s.session_key = w.session_key
-    WHERE s.last = w.expected AND s.generation = w.generation
-    ORDER BY s.session_key FOR UPDATE OF s
-),
 moved AS (
     UPDATE session AS s SET
         last = w.last, is_active = w.is_active, updated_ms = w.updated_ms, waiting = w.waiting, cwd = w.cwd,
         archived = w.archived, projection = w.projection, checksum = w.checksum
-    FROM locked JOIN wanted AS w USING (number)
-    WHERE s.session_key = locked.session_key AND s.last = w.expected AND s.generation = w.generation
+    FROM wanted AS w
+    WHERE s.session_key = ANY(%(keys)s::bigint[]) AND w.session_key = s.session_key
+        AND s.last = w.expected AND s.generation = w.generation
     RETURNING w.number, s.session_key
 ),
 """
@@ -402,6 +404,7 @@ class GroupWriter:
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
             self._connection = await self._database.connect()
+            await self._connection.execute(_SETTINGS)
         return self._connection
 
     async def _recover(self, error: psycopg.Error, give_up: float, attempt: int) -> None:
