@@ -38,8 +38,7 @@ def test_kill_9_of_the_primary_loses_no_acknowledged_event(record_measure: Recor
             for number in range(ROUNDS):
                 kind = ("node", "server")[number % 2]
                 outages[kind].append(_kill_primary(cluster, working, kind))
-            process = working.process.pid
-            assert working.process.poll() is None
+            assert working.process.poll() is None  # it was never restarted
         compared = asyncio.run(compare(cluster.url, SESSIONS, [working]))
 
     stored = sum(told.last - told.first + 1 for told in working.told_of("stored"))
@@ -64,7 +63,6 @@ def test_kill_9_of_the_primary_loses_no_acknowledged_event(record_measure: Recor
         "-",
         f"{len(refused)} ({compared.refused_yet_stored})",
     )
-    assert process == working.process.pid
     assert compared == Comparison(0, 0, 0, 0, (), compared.refused_yet_stored)
     assert max(outage.seconds for outage in every) <= BACK_S
     assert {told.error for told in refused} <= {"StorageUnavailable", "OwnershipLost"}
