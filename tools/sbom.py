@@ -26,9 +26,11 @@ ALLOWED: Final = frozenset(
     {
         *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "CC0-1.0", "ISC", "MIT", "MIT-0"),
         *("MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib"),
+        "LGPL-3.0-only",  # psycopg, of the extra `postgres`: a library that is installed beside makai, unchanged
     }
 )
 NAMED: Final = {
+    "3-clause bsd license": "BSD-3-Clause",
     "apache 2.0": "Apache-2.0",
     "apache software license": "Apache-2.0",
     "bsd 2-clause license": "BSD-2-Clause",
@@ -41,7 +43,7 @@ NAMED: Final = {
 LICENCE_FILES: Final = {"pkg:npm/khroma@2.1.0": "MIT"}
 """Packages that state their licence in a file only, which was read for this version."""
 LOCK_FILES: Final = ("constraints.txt", "constraints-extras.txt")
-EXTRAS: Final = ("local", "grpc", "keyring")
+EXTRAS: Final = ("local", "grpc", "keyring", "postgres", "otel")
 NPM: Final = {"web": ("dompurify", "highlight.js", "marked", "svelte"), "sdk/typescript": ()}
 """The folders with a lock file of npm, and which packages are part of what is built there. Others are tools."""
 SBOM: Final = "sbom.cdx.json"
