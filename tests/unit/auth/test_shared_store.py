@@ -247,7 +247,7 @@ def test_while_the_database_is_away_the_copy_is_used_for_a_while_and_changes_fai
 
 def test_neither_an_error_nor_a_repr_shows_the_password_or_a_secret(store: SharedCredentialStore) -> None:
     port = shared_server().port
-    with opened(f"postgres://nobody:pa%24%24word@127.0.0.1:{port}/missing-pa$$word") as refused:
+    with opened(f"postgres://guest:pa%24%24word@127.0.0.1:{port}/missing-pa$$word") as refused:
         with pytest.raises(StorageUnavailable) as caught:
             refused.latest()
         shown = f"{caught.value} {caught.value!r} {refused!r} {refused._address!r} {refused.__dict__}"
