@@ -104,7 +104,7 @@ def command(
         if open_browser:
             open_page(page_ticket_address(addresses.http, home))
 
-    level = log_level or ("info" if options["log_format"] == "json" else "warning")
+    level: LogLevel = log_level or ("info" if options["log_format"] == "json" else "warning")
     wanted = ServeOptions(grpc_port=grpc_port if grpc else None, log_level=level, **options)
     observed = Observability(wanted.log_format, read_config(home / CONFIG_FILE).observability, os.environ)
     run_async(serve(wanted, LazyBackend(observed.observer), home, announce, observed))
