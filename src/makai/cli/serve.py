@@ -13,6 +13,7 @@ from makai.cli.browser import has_browser, open_page, page_address, page_ticket_
 from makai.cli.console import NO_SANDBOX, SANDBOX_LEVELS, epilog, note, run_async, say
 
 if TYPE_CHECKING:
+    from makai.server.log_output import LogLevel
     from makai.server.serve import Addresses
 
 FILE = click.Path(path_type=Path)
@@ -80,7 +81,7 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
     help="Time for running requests to finish.",
 )
 def command(
-    grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, log_level: str | None, **options: Any
+    grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, log_level: LogLevel | None, **options: Any
 ) -> int:
     """Start a server for the web page and other programs: WebSocket, SSE, gRPC."""
     from makai.core.home import home_directory
@@ -108,7 +109,7 @@ def command(
         if open_browser:
             open_page(page_ticket_address(addresses.http, home))
 
-    level = log_level or ("info" if options["log_format"] == "json" else "warning")
+    level: LogLevel = log_level or ("info" if options["log_format"] == "json" else "warning")
     wanted = ServeOptions(grpc_port=grpc_port if grpc else None, log_level=level, **options)
     observed = Observability(wanted.log_format, read_config(home / CONFIG_FILE).observability, os.environ)
     run_async(serve(wanted, LazyBackend(observed.observer), home, announce, observed))

@@ -154,7 +154,7 @@ def test_what_an_agent_without_turns_consumed_is_counted_with_the_end_of_its_run
     usage = msgspec.convert(
         {"input": 7, "output": 2, "cost_usd": 0.25}, type(ev.RunFinished(stop_reason="end_turn").usage)
     )
-    facts = [
+    facts: list[ev.SessionEvent] = [
         ev.RunStarted(run_number=1, model_ref="agent/x@y", without_turns=True),
         ev.RunFinished(stop_reason="end_turn", usage=usage),
     ]

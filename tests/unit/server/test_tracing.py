@@ -81,7 +81,7 @@ async def test_a_run_is_a_span_with_its_turns_and_tools_below_the_trace_of_its_c
 
 
 async def test_a_failed_tool_a_failed_run_and_a_sub_agent_are_in_their_places() -> None:
-    facts = [
+    facts: list[ev.SessionEvent] = [
         ev.RunStarted(run_number=1, model_ref="anthropic/anthropic-messages@claude"),
         ev.TurnStarted(turn=1),
         ev.ToolCalled(call_id="task", name="task", arguments_json="{}"),
