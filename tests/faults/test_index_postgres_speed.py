@@ -20,7 +20,7 @@ from makai.sessions.log.base import SessionSummary
 from makai.sessions.log.postgres.connecting import Connection, Database
 
 SESSIONS = 10_000
-AT_ONCE = 50
+AT_ONCE = 20
 MAX_MS = 100.0
 REPEATED = 3
 

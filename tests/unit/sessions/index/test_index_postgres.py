@@ -42,7 +42,6 @@ SPECIAL = (
     "don't",
     "x=1;y=2",
     "🚀launch",
-    "null\0byte",
     "a" * 150,
     "a" * 150 + "b",
 )
@@ -97,7 +96,8 @@ def queries(chance: random.Random, author: Author) -> list[str]:
     pairs = [" ".join(chance.choices(words, k=2)) for _ in range(60)]
     phrases = [f'"{" ".join(chance.choices(COMMON, k=2))}"' for _ in range(60)]
     beginnings = [chance.choice(words)[: chance.randint(1, 4)] for _ in range(60)]
-    return [*QUERIES, *MORE_QUERIES, *SPECIAL, *COMMON[:20], *pairs, *phrases, *beginnings]
+    typed = [*QUERIES, *MORE_QUERIES, *SPECIAL, *COMMON[:20], *pairs, *phrases, *beginnings]
+    return [query for query in typed if parsed(query).terms]
 
 
 async def test_every_query_finds_what_it_finds_in_sqlite(index: PostgresIndex) -> None:
@@ -106,22 +106,19 @@ async def test_every_query_finds_what_it_finds_in_sqlite(index: PostgresIndex) -
     reference: SessionIndex = SqliteIndex(None)
     for one in (index, reference):
         await one.add(pages, is_backlog=True)
-    found = differing = 0
+    found = 0
     for query in queries(chance, author):
         here, there = [await one.find(parsed(query), SCOPE) for one in (index, reference)]
-        shown = [(hit.session_id, [match.event_id for match in hit.matches]) for hit in here]
-        assert (query, shown) == (query, [(hit.session_id, [m.event_id for m in hit.matches]) for hit in there])
+        assert (query, here) == (query, there)
         found += bool(here)
-        differing += here != there
     await reference.close()
-    assert found > 150
-    assert differing <= 1  # the character that PostgreSQL does not store is shown as another one
+    assert found > 100
 
 
 async def test_a_page_that_two_nodes_feed_is_stored_once(index: PostgresIndex, database: str) -> None:
     other = PostgresIndex(Database(database))
     first = page(1, [*created("Tea"), *exchange("green", "x")])
-    second = page(1, exchange("black", "x"), first.cursor)
+    second = page(1, exchange("black\0tea", "x"), first.cursor)
     await index.add([first], is_backlog=False)
     await other.add([first], is_backlog=True)
     await other.add([second], is_backlog=False)
