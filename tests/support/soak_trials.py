@@ -124,8 +124,12 @@ class _Client:
 
     async def catch_up(self) -> int:
         """Read everything until the session is idle; the number of the last event."""
-        async with self._busy:
-            return await self._catch_up()
+        async with self._busy, asyncio.timeout(QUIET_S):
+            while True:
+                with suppress(
+                    aiohttp.ClientError, ConnectionError, Ended
+                ):  # such as a connection that was idle too long
+                    return await self._catch_up()
 
     async def _catch_up(self) -> int:
         client = await self._soak.server.connect(self.session_id, *BOTH)
