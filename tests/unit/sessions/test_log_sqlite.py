@@ -23,7 +23,7 @@ from support.stores import sqlite_log
 
 from makai.core.errors import HomeInUse, LogConflict, StorageUnavailable
 from makai.core.session_events import ApprovalRequested, AssistantTextDelta, Logged, SessionCreated
-from makai.sessions.log import encoding, schema, sqlite, store, writer
+from makai.sessions.log import encoding, projection, schema, sqlite, store, writer
 from makai.sessions.log.base import Checkpoint, Record, UnknownLogged, replay
 from makai.sessions.log.heads import MAX_SESSIONS, TAIL_BYTES
 from makai.sessions.log.sqlite import SqliteLog
@@ -251,7 +251,7 @@ async def test_types_this_version_does_not_know_are_kept_and_passed_on(log: Sqli
             "UPDATE session SET last = 2, projection = replace(projection, '\"events\":1', '\"events\":2')"
         )
         view = database.execute("SELECT projection FROM session").fetchone()[0]
-        database.execute("UPDATE session SET checksum = ?", (store._row_checksum(row.view.summary, view),))
+        database.execute("UPDATE session SET checksum = ?", (projection.row_checksum(row.view.summary, view),))
         database.execute("UPDATE session SET projection = CAST(projection AS BLOB)")
     database.close()
 
