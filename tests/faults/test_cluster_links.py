@@ -70,9 +70,7 @@ async def test_a_node_is_ready_only_while_the_database_answers(tmp_path: Path, r
             await asyncio.to_thread(server.start)
             back_at = time.monotonic()
             await _until_ready(node)
-            record_measure(
-                "cluster: ready after the database is back", "-", f"{time.monotonic() - back_at:.2f} s"
-            )
+            record_measure("cluster: ready after the database is back", "-", f"{time.monotonic() - back_at:.2f} s")
             assert await (await desk(node)).run("Go.")
     finally:
         server.remove()

@@ -13,7 +13,7 @@ from makai.sessions.log.postgres.log import PostgresLog
 from makai.sessions.log.postgres.membership import NodeSettings
 from support.log_events import steps
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from makai.sessions.log.postgres.log import PostgresLog
 from makai.sessions.log.postgres.membership import NodeSettings
 from makai.sessions.log.sqlite import SqliteLog
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 LOST = "the answer to this is lost"
 
 
@@ -108,7 +108,7 @@ from makai.sessions.log.postgres.log import PostgresLog
 from makai.sessions.log.postgres.membership import NodeSettings
 
 async def main():
-    log = await PostgresLog.open(sys.argv[1], NodeSettings(name="paused", lease_s=1))
+    log = await PostgresLog.open(sys.argv[1], NodeSettings(name="paused", lease_s=3))
     generation = (await log.claim("one")).generation
     event = [Pending(1, None, ToolProgress(call_id="c", text="t"))]
     await log.append("one", event, 0, generation)
@@ -159,7 +159,7 @@ async def test_a_node_that_cannot_reach_the_database_loses_its_lease_at_once_and
     async with (
         tcp_proxy(server.port) as proxy,
         opened(url, "other") as other,
-        opened(url.replace(f":{server.port}", f":{proxy.port}"), lease_s=1) as log,
+        opened(url.replace(f":{server.port}", f":{proxy.port}"), lease_s=3) as log,
     ):
         log.on_lease_lost(lost.set)
         await log.append("one", steps(1), 0)

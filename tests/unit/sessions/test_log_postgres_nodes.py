@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,8 +11,11 @@ from support.log_events import pending, steps
 from support.postgres import shared_server
 
 from makai.core import session_events as ev
+from makai.core.config import StoreConfig
 from makai.core.errors import SessionElsewhere, StorageUnavailable
+from makai.sessions.log import leases
 from makai.sessions.log.base import Pending
+from makai.sessions.log.opening import open_log
 from makai.sessions.log.postgres.log import PostgresLog
 from makai.sessions.log.postgres.membership import NodeSettings
 
@@ -151,3 +155,18 @@ async def test_a_node_that_closes_its_log_leaves_its_sessions_free(cluster: Clus
 
     assert await two.nodes() == [two.node]
     assert await two.claim_abandoned(10) == ["s"]
+
+
+async def test_a_process_takes_the_place_of_a_dead_one_of_its_own_home_only(cluster: Cluster, tmp_path: Path) -> None:
+    homes = [tmp_path / "one", tmp_path / "two"]
+    first, other = [await open_log(home, StoreConfig(url=cluster.url)) for home in homes]
+    await first.append("s", started(), 0)
+    (homes[0] / leases.FILE_NAME).unlink()  # the lock of a process that was killed
+
+    again = await open_log(homes[0], StoreConfig(url=cluster.url))
+
+    assert isinstance(again, PostgresLog)
+    assert {node.node_id for node in await again.nodes()} == {other.lease.holder, again.lease.holder}
+    assert await again.claim_abandoned(10) == ["s"]
+    for log in (again, other, first):
+        await log.close()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+import msgspec
+
 from makai.core.config import ClusterConfig, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
@@ -66,7 +68,9 @@ async def _open_postgres(home: Path, url: str, node: NodeSettings | None) -> Pos
     log, settings = _postgres()
     lock = await asyncio.to_thread(HomeLock, home)
     try:
-        return await log.open(url, node or settings(name=socket.gethostname()), lock)
+        node = node or settings(name=socket.gethostname())
+        place = f"{socket.gethostname()}:{await asyncio.to_thread(home.resolve)}"
+        return await log.open(url, msgspec.structs.replace(node, home=place), lock)
     except BaseException:
         lock.release()
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 from psycopg import AsyncConnection
@@ -74,7 +74,7 @@ def _header(oid: int, length: int) -> bytes:
 
 
 class _ArrayDumper(Dumper):
-    format: ClassVar[Format] = Format.BINARY
+    format = Format.BINARY
 
     def dump(self, obj: _Array) -> Buffer | None:
         return obj.data

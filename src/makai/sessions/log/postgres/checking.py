@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 from makai.core.errors import LogDamaged
 from makai.sessions.log import encoding, projection
@@ -39,7 +39,7 @@ async def check(connection: Connection) -> LogReport:
     return LogReport(sessions=sessions, events=events, problems=tuple(problems))
 
 
-async def _pages(connection: Connection) -> AsyncIterator[tuple[object, ...]]:
+async def _pages(connection: Connection) -> AsyncIterator[tuple[Any, ...]]:
     key = 0
     while page := await fetch(connection, _SESSIONS, (key,)):
         for found in page:

@@ -34,11 +34,11 @@ _RETRY_S: Final = 0.5
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It runs while the machine is suspended, where there is such a clock."""
 
-_REMOVE: Final = "DELETE FROM node WHERE name = %s OR node_id = %s RETURNING node_id"
+_REMOVE: Final = "DELETE FROM node WHERE (name = %s AND home = %s) OR node_id = %s RETURNING node_id"
 _START: Final = "UPDATE format SET starts = starts + 1 RETURNING starts"
 _JOIN: Final = """
-INSERT INTO node (node_id, name, address, labels, started_ms, expires_at)
-VALUES (%s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s))
+INSERT INTO node (node_id, name, home, address, labels, started_ms, expires_at)
+VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s))
 RETURNING (extract(epoch FROM expires_at) * 1000)::bigint
 """
 _RENEW: Final = """
@@ -61,6 +61,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     """Empty: the name is the only one."""
     lease_s: float = 6.0
+    home: str = ""
+    """Names the MAKAI_HOME whose lock this process has: a former node of the same name and home is dead."""
 
 
 class Membership:
@@ -126,9 +128,13 @@ class Membership:
         self._node = msgspec.structs.replace(self._node, draining=True)
 
     async def start(self) -> None:
-        """Join, in the place of former processes of this name: this one has the lock of their MAKAI_HOME."""
+        """Join, in the place of former processes of this name and MAKAI_HOME, whose lock this one has."""
         self._connection = await self._database.connect()
-        await self._join(self._connection, self._settings.name)
+        try:
+            await self._join(self._connection, self._settings.name)
+        except BaseException:
+            await self._drop()
+            raise
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="makai-node-lease")
 
     async def stop(self) -> None:
@@ -141,7 +147,7 @@ class Membership:
             connection = self._connection or await self._database.connect()
             with deadline(connection, self._settings.lease_s):
                 async with connection.transaction():
-                    removed = await fetch(connection, _REMOVE, (None, self._node.node_id))
+                    removed = await fetch(connection, _REMOVE, (None, None, self._node.node_id))
                     await free(connection, [node_id for (node_id,) in removed])
             await connection.close()
 
@@ -195,7 +201,8 @@ class Membership:
             await self._join(connection, None)
 
     async def _join(self, connection: Connection, name: str | None) -> None:
-        """Become a node. The sessions of this process's former one, and of all of this name, are free from then on."""
+        """Become a node. The sessions of this process's former one are free from then on; with `name` also those of
+        former processes of this name and home."""
         settings = self._settings
         node = Node(
             node_id=uuid4().hex,
@@ -204,13 +211,13 @@ class Membership:
             labels=settings.labels or (settings.name,),
             started_ms=time.time_ns() // 1_000_000,
         )
-        values = (node.node_id, node.name, node.address, list(node.labels), node.started_ms, settings.lease_s)
+        described = (node.node_id, node.name, settings.home, node.address, list(node.labels), node.started_ms)
         async with connection.transaction():
-            removed = await fetch(connection, _REMOVE, (name, self._node.node_id))
+            removed = await fetch(connection, _REMOVE, (name, settings.home, self._node.node_id))
             await free(connection, [node_id for (node_id,) in removed])
             ((generation,),) = await fetch(connection, _START)
             asked = _now()
-            ((expires_ms,),) = await fetch(connection, _JOIN, values)
+            ((expires_ms,),) = await fetch(connection, _JOIN, (*described, settings.lease_s))
         self._node = node
         self._lease = Lease(node.node_id, generation)
         self._is_lost = False

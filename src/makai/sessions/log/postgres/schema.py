@@ -86,6 +86,7 @@ MIGRATIONS: Final = (
     CREATE TABLE node (
         node_id    TEXT COLLATE "C" PRIMARY KEY,
         name       TEXT COLLATE "C" NOT NULL,
+        home       TEXT COLLATE "C" NOT NULL,
         address    TEXT NOT NULL,
         labels     TEXT[] NOT NULL,
         started_ms BIGINT NOT NULL,
