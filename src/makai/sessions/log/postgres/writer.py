@@ -73,7 +73,7 @@ moved AS (
     RETURNING w.number, s.session_key
 ),
 """
-# A node that is no more creates no session. The lock waits for the node that removes it.
+# A node that is no more creates no session. The lock makes a transaction that removes the node wait for this one.
 _CREATED: Final = """
 me AS MATERIALIZED (
     SELECT node_id FROM node WHERE node_id = %(node_id)s AND expires_at > clock_timestamp() FOR KEY SHARE
