@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -16,7 +17,7 @@ from support.tcp_proxy import tcp_proxy
 
 from makai.core import session_events as ev
 from makai.core.config import StoreConfig
-from makai.core.errors import InvalidRequest, LogDamaged, OwnershipLost, StorageUnavailable
+from makai.core.errors import InvalidRequest, LogDamaged, OwnershipLost, SessionElsewhere, StorageUnavailable
 from makai.sessions.log.base import LogProblem, Pending, StoredToken
 from makai.sessions.log.opening import open_log
 from makai.sessions.log.postgres import schema
@@ -49,6 +50,37 @@ async def test_an_answer_that_is_lost_is_looked_up_and_the_events_are_stored_onc
         assert await log.append("new", steps(1), 2) == (3, 3)
         assert [record.event_id for record in await log.read_raw("new")] == [1, 2, 3]
         assert (await log.check()).problems == ()
+
+
+async def test_an_append_whose_answer_was_lost_is_a_success_also_after_another_node_took_over(url: str) -> None:
+    server = shared_server()
+    async with (
+        tcp_proxy(server.port) as proxy,
+        opened(url, "other") as other,
+        opened(url.replace(f":{server.port}", f":{proxy.port}"), lease_s=3) as log,
+    ):
+        await log.append("one", steps(1), 0)
+        proxy.lose_answer_to(LOST.encode())
+        proxy.refuses = True  # new connections only
+        append = asyncio.create_task(log.append("one", steps(1, LOST), 1))
+
+        async def is_lost() -> bool:
+            return proxy.lost_answers == 1
+
+        async def is_taken_over() -> bool:
+            with suppress(SessionElsewhere):
+                await other.claim("one")
+                return True
+            return False
+
+        await until(is_lost)
+        proxy.cut()  # the connection that renews the lease, too
+        await until(is_taken_over)
+        assert await other.append("one", steps(1), 2) == (3, 3)
+        proxy.refuses = False
+
+        async with asyncio.timeout(WAIT_S):
+            assert await append == (2, 2)
 
 
 async def test_an_append_whose_caller_is_cancelled_is_stored_and_its_connection_stays(url: str) -> None:

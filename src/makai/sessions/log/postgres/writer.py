@@ -390,7 +390,8 @@ class GroupWriter:
         results: dict[str, _Result] = {}
         for entry in entries:
             key, last, generation, _ = found.get(entry.session_id, (0, 0, None, None))
-            if generation == entry.row.generation and sums.get((key, entry.head.last)) == entry.stored[-1].checksum:
+            # Also when another node has taken over since: a caller that hears "nothing was stored" asks again.
+            if sums.get((key, entry.head.last)) == entry.stored[-1].checksum:
                 results[entry.session_id] = key
             elif generation is None and entry.expected == 0:
                 if is_refused:  # the node is gone
