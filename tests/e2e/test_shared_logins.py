@@ -37,7 +37,7 @@ async def test_a_login_on_one_machine_counts_on_the_other_and_those_of_a_file_ar
     again, kept_in, moved = await one("auth", "share"), await two("auth", "store"), await two("auth", "store", "file")
 
     assert before.code == 3
-    assert (without_key.code, "There is no cluster key: MAKAI_CLUSTER_KEY is empty" in without_key.err) == (2, True)
+    assert (without_key.code, "This machine does not share its logins." in without_key.err) == (2, True)
     assert shared.json() == {"copied": [["groq", "home"], ["groq", "work"]], "kept": []}
     assert (default.code, default.out) == (0, "groq now uses home by default.\n")
     (status,) = after.json()["providers"]

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from makai.core.config import Config, StoreConfig
+from makai.core.config import STORE_VARIABLE, Config, StoreConfig
 from makai.sessions.log import opening
 from support.postgres import shared_server
 
@@ -20,7 +20,7 @@ def _url_of(home: str) -> str:
 
 
 def _store_of(home: Path, config: Config) -> StoreConfig:
-    if config.store != StoreConfig() or os.environ.get(opening.STORE_VARIABLE):
+    if config.store != StoreConfig() or os.environ.get(STORE_VARIABLE):
         return config.store
     return StoreConfig(url=_url_of(os.path.realpath(home)))
 
@@ -31,9 +31,9 @@ def install() -> None:
 
     def start_with_store(self: Any, *arguments: Any, **options: Any) -> None:
         environ = options.get("env")
-        if environ and environ.get("MAKAI_HOME") and opening.STORE_VARIABLE not in environ:
+        if environ and environ.get("MAKAI_HOME") and STORE_VARIABLE not in environ:
             url = _url_of(os.path.realpath(environ["MAKAI_HOME"]))
-            options["env"] = {**environ, opening.STORE_VARIABLE: url}
+            options["env"] = {**environ, STORE_VARIABLE: url}
         start(self, *arguments, **options)
 
     opening.store_of = _store_of

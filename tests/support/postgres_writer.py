@@ -46,7 +46,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str
     began: float
     at: float
-    mark: str = ""
+    tag: str = ""
     """Which append this was: unique, and part of each of its events."""
     first: int = 0
     last: int = 0
@@ -61,22 +61,22 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 async def _write(log: PostgresLog, session_id: str) -> None:
     chance = random.Random(session_id)
     for number in itertools.count():
-        mark = ""
+        tag = ""
         began = time.monotonic()
         try:
             generation = (await log.claim(session_id)).generation
             last = await log.last(session_id)
             for attempt in itertools.count():
-                mark = f"{session_id}|{log.node.node_id}|{number}|{attempt}"
+                tag = f"{session_id}|{log.node.node_id}|{number}|{attempt}"
                 notices = [
-                    Notice(level="info", code="mark", message=f"{mark}/{index}")
+                    Notice(level="info", code="tag", message=f"{tag}/{index}")
                     for index in range(chance.choice(_BATCHES))
                 ]
                 began = time.monotonic()
                 first, last = await log.append(session_id, pending(*notices), last, generation)
-                _say("stored", session_id, began, mark=mark, first=first, last=last)
+                _say("stored", session_id, began, tag=tag, first=first, last=last)
         except StorageUnavailable as error:
-            _say("refused", session_id, began, mark=mark, error=type(error).__name__, hint=error.hint or "")
+            _say("refused", session_id, began, tag=tag, error=type(error).__name__, hint=error.hint or "")
         await asyncio.sleep(RETRY_S)
 
 
@@ -218,7 +218,7 @@ async def compare(url: str, session_ids: Sequence[str], writers: Sequence[Writer
     await log.close()
     told = [told for one in writers for told in one.told]
     promised = {
-        (told.session_id, number): f"{told.mark}/{number - told.first}"
+        (told.session_id, number): f"{told.tag}/{number - told.first}"
         for told in told
         if told.what == "stored"
         for number in range(told.first, told.last + 1)
@@ -230,7 +230,7 @@ async def compare(url: str, session_ids: Sequence[str], writers: Sequence[Writer
         gaps=gaps,
         fenced_yet_stored=fenced,
         problems=report.problems,
-        refused_yet_stored=sum(told.mark in marks for told in told if told.what == "refused" and told.mark),
+        refused_yet_stored=sum(told.tag in marks for told in told if told.what == "refused" and told.tag),
     )
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from makai.auth.cluster_key import load_cluster_key
+from makai.auth.cluster_key import KEY_VARIABLE, load_cluster_key
 from makai.auth.store import AccountStore, CredentialStore
-from makai.core.config import Config
+from makai.core.config import STORE_VARIABLE, Config
 from makai.core.errors import InvalidRequest
 
 
 def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -> AccountStore:
-    """The logins of a MAKAI_HOME: in its file or, when its sessions are in PostgreSQL, beside them. Connects to
-    nothing yet."""
-    if not config.store.url.startswith(("postgres://", "postgresql://")):
+    """The logins of a MAKAI_HOME: in its file or, when its sessions are in PostgreSQL and there is a cluster key,
+    beside them. Without a key nothing is shared. Connects to nothing yet."""
+    url = environ.get(STORE_VARIABLE) or config.store.url
+    has_key = bool(config.cluster.key_file or environ.get(KEY_VARIABLE))
+    if not (has_key and url.startswith(("postgres://", "postgresql://"))):
         return CredentialStore(home)
     try:
         from makai.auth.shared_store import SharedCredentialStore
@@ -22,4 +24,4 @@ def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -
         raise InvalidRequest(
             "The library for PostgreSQL is not installed.", hint="Install it with: pip install 'makai[postgres]'"
         ) from None
-    return SharedCredentialStore(config.store.url, lambda: load_cluster_key(environ, config.cluster))
+    return SharedCredentialStore(url, lambda: load_cluster_key(environ, config.cluster))

@@ -81,9 +81,16 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
     help="Time for running requests to finish.",
 )
 def command(
-    grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, log_level: LogLevel | None, **options: Any
+    grpc: bool,
+    grpc_port: int,
+    open_browser: bool,
+    show_token: bool,
+    log_level: LogLevel | None,
+    store: str | None,
+    **options: Any,
 ) -> int:
     """Start a server for the web page and other programs: WebSocket, SSE, gRPC."""
+    from makai.core.config import STORE_VARIABLE
     from makai.core.home import home_directory
     from makai.providers.logins import CONFIG_FILE, read_config
     from makai.server.backend import LazyBackend
@@ -91,7 +98,8 @@ def command(
     from makai.server.serve import ServeOptions, serve
 
     home = home_directory(os.environ)
-
+    if store is not None:
+        os.environ[STORE_VARIABLE] = store  # sessions, logins and the search index follow it
     is_for_people = options["log_format"] == "text"  # otherwise stderr holds JSON and nothing else
 
     def announce(addresses: Addresses) -> None:

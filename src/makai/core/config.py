@@ -6,7 +6,7 @@ trusted."""
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -79,6 +79,10 @@ class RetriesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     max_seconds: Annotated[int, msgspec.Meta(ge=0, le=86_400)] | None = None
     """For one that limits the rate or is overloaded; 0: it is not asked again. None: ten minutes."""
+
+
+STORE_VARIABLE: Final = "MAKAI_STORE_URL"
+"""Wins over `[store] url`, and keeps a password out of the file."""
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from makai.agent.host import Models
-from makai.core.config import ClusterConfig, Config, StoreConfig
+from makai.core.config import ClusterConfig, Config
 from makai.core.errors import InvalidRequest
 from makai.core.observation import NO_OBSERVER, Observer
 from makai.providers.logins import CONFIG_FILE, read_config
@@ -34,17 +34,15 @@ async def own_sessions(
     *,
     durable: bool = False,
     config: Config | None = None,
-    store: str | None = None,
     environ: Mapping[str, str] | None = None,
     on_process: Callable[[str, int], None] | None = None,
     observer: Observer = NO_OBSERVER,
 ) -> OwnedSessions | ClusterSessions:
     """Raises `HomeInUse` while another process owns the sessions. A `durable` owner resumes the runs of dead owners at
-    once, others when a session is first used. `config` is the user's, which is read when it is not given; `store` is
-    the address of another store than it names. `environ` and `on_process` are those of `OwnedSessions`."""
+    once, others when a session is first used. `config` is the user's, which is read when it is not given; `environ` and
+    `on_process` are those of `OwnedSessions`."""
     found = await asyncio.to_thread(read_config, home / CONFIG_FILE) if config is None else config
-    wanted = StoreConfig(url=store) if store is not None else store_of(home, found)
-    found = msgspec.structs.replace(found, store=wanted)
+    found = msgspec.structs.replace(found, store=store_of(home, found))
     if is_postgres(found.store):
         return await _join(home, models, durable, found, environ, on_process, observer)
     return await OwnedSessions.open(

@@ -49,8 +49,6 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     allow_plain_remote: bool = False
     drain_s: float = 10.0
-    store: str | None = None
-    """The address of the store of sessions; None is what config.toml says."""
     sandbox: SandboxLevel | None = None
     """Of sessions whose creator names none; None is what config.toml says."""
     log_format: LogFormat = "text"
@@ -86,9 +84,7 @@ async def serve(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     observed = observability or Observability(options.log_format)
-    source = SessionSource(
-        backend, home, durable=True, sandbox=options.sandbox, store=options.store, observer=observed.observer
-    )
+    source = SessionSource(backend, home, durable=True, sandbox=options.sandbox, observer=observed.observer)
     makai = MakaiServer(
         backend, metrics=observed.metrics, sessions=source.get, settings=source.settings, observer=observed.observer
     )

@@ -62,19 +62,16 @@ class SessionSource:
         durable: bool = False,
         environ: Mapping[str, str] | None = None,
         sandbox: SandboxLevel | None = None,
-        store: str | None = None,
         observer: Observer | None = None,
     ) -> None:
         """A `durable` owner resumes the runs of dead owners at once, others when a session is first used. `environ`
         replaces the environment of this process, for settings and for runs that another process carries out. `sandbox`
-        and `store`, the address of the sessions, are flags of the command that serves. `observer` learns of the
-        sessions while this process owns them."""
+        is the flag of the command that serves. `observer` learns of the sessions while this process owns them."""
         self._observer = observer
         self._backend = backend
         self._home = home
         self._environ = os.environ if environ is None else environ
         self._sandbox = sandbox
-        self._store = store
         self._durable = durable
         self._opening = asyncio.Lock()
         self._sessions: Sessions | None = None
@@ -134,9 +131,7 @@ class SessionSource:
 
         async def own() -> Sessions:
             observer = self._observer or NO_OBSERVER
-            self._owned = await own_sessions(
-                home, self._backend, durable=self._durable, store=self._store, observer=observer
-            )
+            self._owned = await own_sessions(home, self._backend, durable=self._durable, observer=observer)
             return self._owned
 
         return await SessionRouter.open(home, own, environ=self._environ)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import InvalidRequest, LogDamaged, MakaiError, StorageUnavailable
@@ -38,9 +38,9 @@ from makai.sessions.index.base import (
     UsageAnswer,
 )
 from makai.sessions.log.base import EventLog, SessionFilter, SessionSummary
-from makai.sessions.log.nodes import HasDatabase
 
 if TYPE_CHECKING:
+    from makai.sessions.log.postgres.connecting import Database
     from makai.sessions.requests import GetUsage, SearchSessions
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,14 @@ _FIRST_POLL_S: Final = 0.02
 _MAX_POLL_S: Final = 0.5
 _MS_PER_DAY: Final = 86_400_000
 MAX_TZ_MINUTES: Final = 14 * 60
+
+
+@runtime_checkable
+class HasDatabase(Protocol):
+    """A log whose database can hold views of the log, too, for all nodes."""
+
+    @property
+    def database(self) -> Database: ...
 
 
 def open_index(events: EventLog, path: Path | None) -> SessionIndex:

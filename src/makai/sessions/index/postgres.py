@@ -190,7 +190,7 @@ class PostgresIndex:
         if session_ids is None:
             rows = await self._run(self.reading, lambda connection: _rows(connection, statement))
         else:
-            chosen = {"ids": texts(list(filter(is_storable, session_ids)))}
+            chosen = {"ids": texts([each for each in session_ids if is_storable(each)])}
             of_them = f"{statement} AND session_id = ANY(%(ids)s)"
             rows = await self._run(self.reading, lambda connection: _rows(connection, of_them, chosen))
         return {
@@ -350,7 +350,7 @@ async def _remove_entries(connection: Connection, keys: Sequence[int]) -> None:
 
 async def _forget(connection: Connection, session_ids: Sequence[str]) -> None:
     async with connection.transaction():
-        gone = await _rows(connection, _REMOVE_SESSIONS, (texts(list(filter(is_storable, session_ids))),))
+        gone = await _rows(connection, _REMOVE_SESSIONS, (texts([each for each in session_ids if is_storable(each)]),))
         if gone:
             await _remove_entries(connection, [key for (key,) in gone])
             await connection.execute("UPDATE index_state SET deletions = deletions + 1")

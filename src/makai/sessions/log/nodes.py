@@ -12,14 +12,11 @@ So it is in the store beside the events, and not in the log.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
 from makai.sessions.log.base import EventLog
-
-if TYPE_CHECKING:
-    from makai.sessions.log.postgres.connecting import Database
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,11 +84,3 @@ class ClusterLog(EventLog, Protocol):
 
     async def withdraw_relayed(self, request_id: str) -> bool:
         """Remove a request. True when it was not taken, and never will be."""
-
-
-@runtime_checkable
-class HasDatabase(Protocol):
-    """A log whose database can hold views of the log, too, for all nodes."""
-
-    @property
-    def database(self) -> Database: ...

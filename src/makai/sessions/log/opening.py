@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from makai.core.config import ClusterConfig, Config, StoreConfig
+from makai.core.config import STORE_VARIABLE, ClusterConfig, Config, StoreConfig
 from makai.core.errors import InvalidRequest
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.sessions.log.base import EventLog
@@ -20,9 +20,6 @@ from makai.sessions.log.nodes import ClusterLog
 if TYPE_CHECKING:
     from makai.sessions.log.postgres.log import PostgresLog
     from makai.sessions.log.postgres.membership import NodeSettings
-
-
-STORE_VARIABLE: Final = "MAKAI_STORE_URL"
 
 
 def store_of(home: Path, config: Config) -> StoreConfig:

@@ -163,7 +163,7 @@ def is_same_call(item: JSON, frame: JSON) -> bool:
 def was_printed_by(item: JSON, frame: JSON) -> bool:
     """Whether the call of an item has ended: its output is the whole of what it printed."""
     ended = frame["type"] == "function_call_output" and item.get("call_id") == frame["call_id"]
-    return ended and item["type"] == "tool_progress"
+    return bool(ended and item["type"] == "tool_progress")
 
 
 def is_part_of(item: JSON, frame: JSON) -> bool:
