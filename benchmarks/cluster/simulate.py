@@ -33,6 +33,7 @@ STEPS = (1_000, 10_000, 100_000, 1_000_000)
 WINDOW_S = 0.005
 """Nodes gather deltas for this long."""
 DAY_S = 86_400
+MAX_SHARDS = 1000
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def sized(costs: Costs, assumed: Assumptions, sessions: int) -> Size:
     clusters = math.ceil(nodes * assumed.connections_per_node / assumed.max_connections)
     of_each = math.ceil(nodes / clusters)
     shards = 1
-    while not (limits := _limits(costs, assumed, of_each, rate / clusters / shards))[0]:
+    while not (limits := _limits(costs, assumed, of_each, rate / clusters / shards))[0] and shards < MAX_SHARDS:
         shards += 1
     wal = rate * costs.wal_bytes
     return Size(
@@ -221,7 +222,9 @@ def _limits(costs: Costs, assumed: Assumptions, nodes: int, rate: float) -> tupl
         "connections": nodes * assumed.connections_per_node / assumed.max_connections,
         "WAL of the primary": rate * costs.wal_bytes / 1e6 / assumed.wal_mb_s,
     }
-    return max(used.values()) <= 1, max(used, key=lambda name: used[name])
+    nearest = max(used, key=lambda name: used[name])
+    del used["commit latency"]  # more shards do not make a disk faster
+    return max(used.values()) <= 1, nearest
 
 
 def breaking(costs: Costs, assumed: Assumptions) -> list[tuple[str, int, str]]:
