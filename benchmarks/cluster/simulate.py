@@ -243,8 +243,8 @@ def breaking(costs: Costs, assumed: Assumptions) -> list[tuple[str, int, str]]:
             int(connections),
             "a second cluster; a load balancer divides people",
         ),
-        ("the WAL of one primary (disk, replica, archive)", int(wal), "add shards (`[store.shards]`), or faster disks"),
-        ("the CPU of one primary", int(primary), "add shards, or cores"),
+        ("the WAL of one primary (disk, replica, archive)", int(wal), "add databases, or faster disks"),
+        ("the CPU of one primary", int(primary), "add databases, or cores"),
     ]
     return sorted(found, key=lambda row: row[1])
 
