@@ -58,13 +58,25 @@ class Database:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return cpu_seconds(self._process.pid) + (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
+    def connections(self, url: str) -> set[str]:
+        """The processes that serve clients of one database, but for the one that is asked."""
+        name = url.rpartition("/")[2]
+        found = self.sql(f"SELECT pid FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()")
+        return set(found.split())
+
+    def wait_for_end(self, url: str, connections: set[str]) -> None:
+        """Until these processes have ended, so that their CPU time is all counted."""
+        deadline = time.monotonic() + START_S
+        while connections & self.connections(url) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def wal_bytes(self) -> int:
         """Written since the server was made."""
         return int(self.sql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"))
 
     def stored_bytes(self, url: str) -> int:
         """Of all tables and indexes of one database."""
-        return int(self.sql("SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r'", url))
+        return int(self.sql("SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables", url))
 
     def statement_ms(self, url: str) -> float:
         """What the server worked on statements of one database since `forget_statements`."""

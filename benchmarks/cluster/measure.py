@@ -254,12 +254,13 @@ def takeover(plan: Plan, server: Database) -> Measured:
     """kill -9 of a node with many active sessions; the other one waits for the end of its lease."""
     url = server.new()
     count = plan.taken_over
-    with (
-        children(("cluster.node", "owning", url, "first", count)) as (first,),
-        children(("cluster.node", "taking_over", url, "second", count, PORTION)) as (second,),
-    ):
+    with ExitStack() as stack:
+        (first,) = stack.enter_context(children(("cluster.node", "owning", url, "first", count)))
+        connections = server.connections(url)
+        (second,) = stack.enter_context(children(("cluster.node", "taking_over", url, "second", count, PORTION)))
         first.kill()
         killed = time.monotonic()
+        server.wait_for_end(url, connections)
         server.forget_statements()
         cpu = server.cpu_seconds()
         second.tell()
