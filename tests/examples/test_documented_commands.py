@@ -17,6 +17,8 @@ _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _SPAN = re.compile(r"`(makai(?: [^`\n]*)?)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ENDS = ("|", "&&", ";", ">", ">>")
+_OTHERS = frozenset({"helm", "install", "kubectl"})
+"""Programs to which makai is the name of a user, a package or a secret."""
 _ANSWERED_BEFORE = frozenset({("--version",), ("--stdio",)})
 """What `main` answers before there is a command line."""
 
@@ -32,10 +34,13 @@ def printed_commands(page: Path) -> list[tuple[str, ...]]:
 def _calls(line: str) -> list[tuple[str, ...]]:
     calls: list[list[str]] = []
     call: list[str] | None = None
+    is_of_another = False
     for word in shlex.split(line, comments=True):
         if word in _ENDS:
-            call = None
-        elif word == "makai" and call is None:
+            call, is_of_another = None, False
+        elif call is None and word in _OTHERS:
+            is_of_another = True
+        elif word == "makai" and call is None and not is_of_another:
             call = []
             calls.append(call)
         elif call is not None:

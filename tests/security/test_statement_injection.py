@@ -98,6 +98,18 @@ READ_AND_FOUND_SAFE = {
     "store.py: statements[size]",
     "store.py: f'SELECT {_ROW} FROM session WHERE {chosen} ORDER BY updated_ms DESC, session_id LIMIT :limit'",
     "sqlite.py: f'SELECT id, kind, text FROM entry JOIN entry_text USING (id) WHERE id IN ({chosen})'",
+    "sqlite.py: f'SELECT session_id, created_ms, last, fold FROM session{chosen}'",
+    "connecting.py: statement.encode()",
+    "membership.py: FREE.encode()",
+    "schema.py: script.encode()",
+    "postgres.py: statement.encode()",
+    "postgres.py: _SETTINGS[-1].encode()",
+    "postgres.py: f'SET statement_timeout = {int(_ERASE_S * 1000)}'.encode()",
+    "postgres.py: f'DELETE FROM {table} WHERE session_key = ANY(%s)'.encode()",
+    "postgres.py: f'DROP INDEX IF EXISTS {name}'.encode()",
+    "postgres.py: f'VACUUM {table}'.encode()",
+    "postgres_schema.py: _TABLES.encode()",
+    """postgres_schema.py: f"DROP TABLE IF EXISTS index_format, index_state, {', '.join(NAMES)}".encode()""",
 }
 """Put together from constants that other functions pass, or that the search does not follow."""
 
