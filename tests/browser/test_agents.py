@@ -82,6 +82,8 @@ async def test_a_session_of_makai_names_no_agent(site: Site) -> None:
 
 
 async def test_the_default_agent_of_the_settings_is_the_one_a_new_chat_begins_with(site: Site) -> None:
+    config = site.folder.parent / "makai-home" / "config.toml"
+    before = config.read_text(encoding="utf-8")
     async with site.window() as window:
         await window.page.goto(f"{site.server.url}/#/settings")
         await window.page.get_by_label("Agent").select_option("parrot")
@@ -93,4 +95,5 @@ async def test_the_default_agent_of_the_settings_is_the_one_a_new_chat_begins_wi
         await window.test_id("agent-option").first.click()
         await expect(window.test_id("home").get_by_test_id("model-picker")).to_be_enabled()
     info = await site.ask("/api/info")
+    config.write_text(before, encoding="utf-8")  # the other tests begin without a default
     assert info["default_agent"] == "acp:parrot"
