@@ -176,7 +176,8 @@ class SharedCredentialStore(AccountStore):
 
     def _make_table(self) -> None:
         # Two processes that make it at once: one is refused, and finds it.
-        with suppress(sql_errors.UniqueViolation, sql_errors.DuplicateTable), _connection(self._address) as connection:
+        refusals = (sql_errors.UniqueViolation, sql_errors.DuplicateTable, sql_errors.DuplicateObject)
+        with suppress(*refusals), _connection(self._address) as connection:
             connection.execute(_TABLE)
 
     @contextmanager
