@@ -237,7 +237,7 @@ async def _archive(window: Window) -> None:
 async def _token(window: Window) -> None:
     await open_settings(window, "tokens")
     others = await window.page.get_by_role("button", name=re.compile("^Revoke ")).count()  # of the looks before
-    await window.test_id("token-name").fill(f"phone {others + 1}")
+    await window.test_id("token-name").fill(f"phone-{others + 1}")
     await window.test_id("token-name").press("Enter")
     await expect(window.test_id("token-link")).to_be_visible()
 

@@ -75,7 +75,8 @@ INSERT INTO index_state VALUES (0, NULL, '-infinity', 0, 0, '-infinity');
 
 async def prepare(connection: Connection) -> None:
     """Make the tables, unless they are there. Nodes that start at once wait for each other."""
-    with suppress(errors.UniqueViolation):  # another node makes it in this moment, which IF NOT EXISTS overlooks
+    refusals = (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject)
+    with suppress(*refusals):  # another node makes it in this moment, which IF NOT EXISTS overlooks
         await connection.execute("CREATE TABLE IF NOT EXISTS index_format (version INTEGER NOT NULL)")
     async with connection.transaction():
         await connection.execute("LOCK TABLE index_format IN EXCLUSIVE MODE")

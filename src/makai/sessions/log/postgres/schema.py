@@ -110,6 +110,13 @@ MIGRATIONS: Final = (
 _ATTEMPTS: Final = 5
 
 
+_MADE_MEANWHILE: Final = (
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DuplicateTable,
+    psycopg.errors.DuplicateObject,
+)
+
+
 async def migrate(connection: psycopg.AsyncConnection[Any], migrations: tuple[str, ...] = MIGRATIONS) -> None:
     """Bring the tables to the newest version, all steps or none. Nodes that start at once wait for each other."""
     for attempt in range(1, _ATTEMPTS + 1):
@@ -117,7 +124,7 @@ async def migrate(connection: psycopg.AsyncConnection[Any], migrations: tuple[st
             async with connection.transaction():
                 await _migrate(connection, migrations)
             return
-        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+        except _MADE_MEANWHILE:
             # Another node made the first table in the same moment; IF NOT EXISTS does not wait for it.
             if attempt == _ATTEMPTS:
                 raise
