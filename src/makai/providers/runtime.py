@@ -61,7 +61,8 @@ class ModelRuntime:
         self._on_status = on_status
         self._client = HttpClient()
         self.registry = ProviderRegistry(self._client)
-        self.registry.register("scripted", ScriptedProvider(lambda model_id: scenario_of(model_id, self.environ)))
+        scripted = ScriptedProvider(lambda model_id: scenario_of(model_id, self.environ), keep_requests=0)
+        self.registry.register("scripted", scripted)
         self.logins = Logins(self.environ, self.home, config)
         self.resolver = self._resolver()
         self._discovery = ModelDiscovery(self._client, self.resolver)

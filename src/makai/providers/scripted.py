@@ -90,7 +90,7 @@ def scenario_of(model_id: str, environ: Mapping[str, str]) -> Scenario:
 
 
 class ScriptedProvider:
-    """Performs a scenario. Every request it got is kept in `requests`, so that tests can look at what was asked.
+    """Performs a scenario. The newest requests it got are kept in `requests`, so that tests can look at what was asked.
     `scenario` may be a function of the model id, for a provider that serves several scripted models."""
 
     def __init__(
@@ -115,7 +115,7 @@ class ScriptedProvider:
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
         scenario = self._scenario(request.model.id)
         self.requests.append(request)
-        del self.requests[: -self._keep]
+        del self.requests[: max(0, len(self.requests) - self._keep)]
         said = tuple(map(_words, request.context.messages))
         turn = sum(isinstance(message, AssistantMessage) for message in request.context.messages)
         turn += sum(said[: len(failed)] == failed for failed in self._failed)

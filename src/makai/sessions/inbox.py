@@ -18,7 +18,7 @@ from makai.sessions.log.encoding import block_of
 Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
 
 
-class Order(msgspec.Struct, eq=False, gc=False):
+class Order(msgspec.Struct, eq=False):
     """A command, and the future of the caller that waits for its commit."""
 
     command: cmd.Command

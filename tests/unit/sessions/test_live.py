@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,7 +13,7 @@ from support.troubled_log import TroubledLog, once
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.errors import StorageUnavailable
+from makai.core.errors import SessionRefused, StorageUnavailable
 from makai.harness.base import RunPort, RunStart, Settlement
 from makai.harness.client_tools import ToolExecutors
 from makai.harness.registry import UnknownHarness
@@ -246,3 +248,28 @@ async def test_a_run_that_is_settled_leaves_the_session_idle() -> None:
     await stage.tasks.close(5)
     assert stage.session.is_idle
     assert stage.session.port is None
+
+
+class Connection:
+    """Something that a caller of a session has."""
+
+
+async def refused_caller(session: LiveSession) -> weakref.ref[Connection]:
+    connection = Connection()
+    with pytest.raises(SessionRefused):
+        await session.submit(Send(now=1_000, input_id="i1", content="Hi"))
+    return weakref.ref(connection)
+
+
+async def test_a_refused_command_leaves_nothing_of_its_caller_in_memory() -> None:
+    """The refusal has the frames of whoever waited for it, and with them a connection."""
+
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
+        raise AssertionError("there is no run")
+
+    session = Stage(work).session
+    caller = await refused_caller(session)
+    async with asyncio.timeout(60):
+        while caller() is not None:
+            await asyncio.sleep(0)  # the task that refused it is about to end
+            gc.collect()
