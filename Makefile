@@ -26,7 +26,7 @@ run: python-is-new-enough ## serve the page on a model on this machine, and prin
 	@$(BIN)/makai serve --show-token $(ARGS)
 
 test: lint model sdk checkpage packages .venv-docs/.ready ## everything CI runs: lint, types, house rules, all tests
-	@$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile # tests wait more than they compute
+	@$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder # tests wait more than they compute
 
 test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gemini CLI) and acpx with makai on a scripted model, and official MCP servers; downloads them first
 	@mkdir -p build/agents && cp tests/agents/package*.json tests/agents/.npmrc build/agents && cd build/agents && $(NPM_CI)
@@ -34,7 +34,7 @@ test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gem
 	@MAKAI_TEST_AGENTS=1 $(BIN)/python -m pytest tests/real -m agents --timeout=600
 
 test-postgres: .venv/.ready packages ## the tests of sessions, servers and their clients once more, with the sessions in PostgreSQL
-	@MAKAI_TEST_STORE=postgres $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile \
+	@MAKAI_TEST_STORE=postgres $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder \
 	tests/unit/sessions tests/unit/server tests/interaction tests/e2e
 
 check: lint ## the quick part of `make test`: lint, types, house rules
@@ -47,7 +47,7 @@ faults: .venv/.ready model page sdkpackages ## long tests: fault injection, and 
 	@$(BIN)/python tools/system_packages.py faults
 	@rm -f build/faults.md
 	@export MAKAI_FAULTS=1 MAKAI_SOAK_MINUTES=$(MAKAI_SOAK_MINUTES); \
-	$(BIN)/python -m pytest -m "($(LONG)) and not alone" -n 2 --dist loadfile --timeout=1800; together=$$?; \
+	$(BIN)/python -m pytest -m "($(LONG)) and not alone" -n 2 --dist loadfile --no-loadscope-reorder --timeout=1800; together=$$?; \
 	$(BIN)/python -m pytest -m "($(LONG)) and alone" --timeout=1800; alone=$$?; \
 	cat build/faults.md; test $$together -eq 0 -a $$alone -eq 0 # the first part on two cores, tests that measure time one by one
 

@@ -30,6 +30,12 @@ FAULTS_FOLDER = Path(__file__).parent / "faults"
 RUN_ON_DEMAND = {"faults": "MAKAI_FAULTS", "agents": "MAKAI_TEST_AGENTS"}
 """Marks of tests that only `make faults` and `make test-real` run, and the variables that these set."""
 LONG_MARKS = frozenset({"faults", "scaled", "hypothesis"})
+LONGEST = (
+    "test_mutants.py", "test_soak.py", "test_postgres_failover.py", "test_cluster_crashes.py", "test_log_crashes.py",
+    "test_views.py", "test_makai_fuzz.py", "test_attach_takeover.py", "test_opened_sandbox.py", "test_npm_package.py",
+    "test_packaging.py", "test_sessions_faults.py", "test_owner_disorder.py", "test_day.py", "test_finding.py",
+)  # fmt: skip
+"""Files that begin first, so that no process works on one of them alone at the end."""
 STORE_VARIABLE = "MAKAI_TEST_STORE"
 MEASURE = "measure"
 MeasuredRow: TypeAlias = tuple[str, str, str]
@@ -107,13 +113,15 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle files, and tests in each file. Mark what is below tests/faults, which only `make faults` runs."""
+    """Shuffle files but the longest, and tests in each file. Mark what is below tests/faults, which only `make faults`
+    runs."""
     by_file = defaultdict[Path, list[pytest.Item]](list)
     for item in items:
         by_file[item.path].append(item)
     shuffled = random.Random(os.environ[SEED_VARIABLE])
     files = sorted(by_file)
     shuffled.shuffle(files)
+    files.sort(key=lambda file: LONGEST.index(file.name) if file.name in LONGEST else len(LONGEST))
     for file in files:
         shuffled.shuffle(by_file[file])
     items[:] = [item for file in files for item in by_file[file]]

@@ -23,7 +23,10 @@ async def test_a_server_that_runs_for_long_neither_leaks_nor_loses(
 ) -> None:
     report = await soak(tmp_path, lives=MINUTES, life_minutes=1.0, sessions=SESSIONS, seed=23)
 
-    name = f"soak: {MINUTES} min, {SESSIONS} sessions, {MINUTES - 1} restarts, {report.client_kills} client kills"
+    name = (
+        f"soak: {MINUTES} min, {SESSIONS} sessions at a time of {report.sessions}, {MINUTES - 1} restarts, "
+        f"{report.client_kills} client kills"
+    )
     found = f"{report.lost}, {report.unlike_the_log}, {report.not_once} of {report.events:,}, {report.messages:,}"
     record_measure(f"{name}: events lost, clients unlike the log, messages not once", "0, 0, 0", found)
     grown = {field: report.growth(field) for field in ("tasks", "descriptors", "children")}

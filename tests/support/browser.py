@@ -233,7 +233,8 @@ class Site:
             test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]
             await window.screenshot("failed-" + re.sub(r"\W+", "-", test))
             raise
-        assert window.complaints() == []
+        complaints = window.complaints()
+        assert not complaints, complaints
         await window.page.close()
 
 

@@ -26,6 +26,9 @@ from support.serve_process import ServeProcess, serve_process
 QUIET_S = 300.0
 """How long clients may take to pause, and runs to end, on a machine that is busy with other things."""
 KILL_CHANCE = 0.3
+MESSAGES = 30
+"""After so many messages a client begins a new session, as people do: the conversation that a run sends to its model is
+in memory while it runs, so sessions that only grew would look like a leak."""
 SETTLED_LOOKS = 20
 """How often the number of tasks is the same, half a second apart, before it counts."""
 _SAY = "pace: 2ms\nrepeat: 12 word "
@@ -54,6 +57,8 @@ class Life(msgspec.Struct, frozen=True):
 class SoakReport(msgspec.Struct, frozen=True):
     lives: tuple[Life, ...]
     life_minutes: float
+    sessions: int
+    """All of them, also those whose clients went on to another."""
     messages: int
     client_kills: int
     events: int
@@ -79,15 +84,30 @@ class SoakReport(msgspec.Struct, frozen=True):
         return int(max(*within, max(ends) - ends[0]))
 
 
-class _Client:
-    """One client of one session: it talks, dies, comes back with its cursor, and repeats what was not accepted."""
+class _Heard:
+    """What a client knows of one session."""
 
-    def __init__(self, soak: _Soak, session_id: str, seed: int) -> None:
+    def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.received: list[tuple[int, int]] = []
         """Number and checksum of each event."""
         self.accepted: list[str] = []
+        """Messages."""
+
+    @property
+    def cursor(self) -> int:
+        return self.received[-1][0] if self.received else 0
+
+
+class _Client:
+    """One client of one session at a time: it talks, dies, comes back with its cursor, and repeats what was not
+    accepted."""
+
+    def __init__(self, soak: _Soak, project: Path, session_id: str, seed: int) -> None:
+        self.sessions = [_Heard(session_id)]
+        """The newest one last."""
         self.kills = 0
+        self._project = project
         self._soak = soak
         self._chance = random.Random(seed)
         self._message = str(uuid4())
@@ -103,14 +123,21 @@ class _Client:
     async def talk(self) -> None:
         """One message and its run, unless the client or the server dies."""
         async with self._busy:
+            if len(self._heard.accepted) >= MESSAGES:
+                await self._catch_up()
+                self.sessions.append(_Heard(await self._soak.server.session(self._project, mode="never_ask")))
             await self._talk()
 
+    @property
+    def _heard(self) -> _Heard:
+        return self.sessions[-1]
+
     async def _talk(self) -> None:
-        client = await self._soak.server.connect(self.session_id, *BOTH)
+        client = await self._soak.server.connect(self._heard.session_id, *BOTH)
         try:
-            await client.resume(self._cursor())
+            await client.resume(self._heard.cursor)
             if await client.ask("send", text="go", client_msg_id=self._message) == "accepted":
-                self.accepted.append(self._message)
+                self._heard.accepted.append(self._message)
                 self._message = str(uuid4())
             if self._chance.random() < KILL_CHANCE:
                 self.kills += 1
@@ -122,8 +149,8 @@ class _Client:
             client.drop()
             self._keep(client)
 
-    async def catch_up(self) -> int:
-        """Read everything until the session is idle; the number of the last event."""
+    async def catch_up(self) -> None:
+        """Read everything until the session is idle."""
         async with self._busy, asyncio.timeout(QUIET_S):
             while True:
                 with suppress(
@@ -131,33 +158,29 @@ class _Client:
                 ):  # such as a connection that was idle too long
                     return await self._catch_up()
 
-    async def _catch_up(self) -> int:
-        client = await self._soak.server.connect(self.session_id, *BOTH)
+    async def _catch_up(self) -> None:
+        client = await self._soak.server.connect(self._heard.session_id, *BOTH)
         try:
-            await client.resume(self._cursor())
+            await client.resume(self._heard.cursor)
             self._keep(client)
             while not await self._has_everything():
                 await client.hear()
                 self._keep(client)
         finally:
             client.drop()
-        return self._cursor()
 
     async def _has_everything(self) -> bool:
         """Whether no run is active, and the newest event was received."""
         server = self._soak.server
-        url = f"{server.url}/api/sessions/{self.session_id}"
+        url = f"{server.url}/api/sessions/{self._heard.session_id}"
         async with server.http.get(url, headers=dict(server.headers)) as response:
             found = await response.json()
         assert response.status == 200, found
         is_active = found["status"] in ("starting", "running", "awaiting_approval", "aborting")
-        return not is_active and self._cursor() >= found["events"]
-
-    def _cursor(self) -> int:
-        return self.received[-1][0] if self.received else 0
+        return not is_active and self._heard.cursor >= found["events"]
 
     def _keep(self, client: MinicodexClient) -> None:
-        self.received += [_mark(frame) for frame in logged(client.frames)]
+        self._heard.received += [_mark(frame) for frame in logged(client.frames)]
         client.frames.clear()
 
 
@@ -240,7 +263,7 @@ async def soak(folder: Path, *, lives: int, life_minutes: float, sessions: int, 
             project = folder / f"project-{number}"
             project.mkdir()
             session_id = await server.session(project, mode="never_ask")
-            trial.clients.append(_Client(trial, session_id, seed + number))
+            trial.clients.append(_Client(trial, project, session_id, seed + number))
         working = [asyncio.create_task(client.work()) for client in trial.clients]
         try:
             found = []
@@ -261,22 +284,24 @@ async def soak(folder: Path, *, lives: int, life_minutes: float, sessions: int, 
 
 async def _compared(trial: _Soak, lives: tuple[Life, ...], life_minutes: float) -> SoakReport:
     events = lost = unlike = not_once = 0
-    for client in trial.clients:
-        last = await client.catch_up()
-        reader = await trial.server.connect(client.session_id, *BOTH)
+    await asyncio.gather(*(client.catch_up() for client in trial.clients))
+    heard = [session for client in trial.clients for session in client.sessions]
+    for session in heard:
+        reader = await trial.server.connect(session.session_id, *BOTH)
         await reader.resume(0)
-        await reader.until_event(last)
+        await reader.until_event(session.cursor)
         log = logged(reader.frames)
         await reader.close()
         events += len(log)
-        lost += len({number for number, _ in map(_mark, log)} - {number for number, _ in client.received})
-        unlike += client.received != [_mark(frame) for frame in log]
+        lost += len({number for number, _ in map(_mark, log)} - {number for number, _ in session.received})
+        unlike += session.received != [_mark(frame) for frame in log]
         said = [frame.get("client_msg_id") for frame in log]
-        not_once += sum(said.count(message) != 1 for message in client.accepted)
+        not_once += sum(said.count(message) != 1 for message in session.accepted)
     return SoakReport(
         lives=lives,
         life_minutes=life_minutes,
-        messages=sum(len(client.accepted) for client in trial.clients),
+        sessions=len(heard),
+        messages=sum(len(session.accepted) for session in heard),
         client_kills=sum(client.kills for client in trial.clients),
         events=events,
         lost=lost,
