@@ -49,10 +49,10 @@ class Child:
         """What it says then."""
         return self._line().strip()
 
-    def tell(self) -> None:
+    def tell(self, what: str = "") -> None:
         """The next step may begin."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
 
     def result(self) -> Measured:
@@ -142,6 +142,7 @@ def measure_all(plan: Plan, server: Database) -> dict[str, Any]:
         str(count): attempt(f"one session, {count:,} readers", lambda count=count: readers(plan, server, count))
         for count in plan.reader_counts
     }
+    measured["exchanged"] = attempt("runs at two nodes, each followed at the other", lambda: exchanged(plan, server))
     measured["beside"] = attempt(
         "delta to a reader on the same node", lambda: _calmest(plan, lambda: beside(plan, server))
     )
@@ -207,6 +208,26 @@ def readers(plan: Plan, server: Database, count: int) -> Measured:
         one = together(nodes, server)
     each = one["node_cpu_us"] / count
     return {**one, "per_reader_us": each, "told": f"{each:.2f} us CPU per event and reader"}
+
+
+def exchanged(plan: Plan, server: Database) -> Measured:
+    """Two whole nodes: each carries out runs as fast as it can, and has the clients of the other one's runs."""
+    passes = []
+    for _ in range(plan.passes):
+        url = server.new()
+        numbers = (plan.exchanged_sessions, plan.events // plan.exchanged_sessions // 2)
+        with temporary_home() as folder, ExitStack() as stack:
+            nodes = []
+            for name in ("one", "other"):
+                nodes.append(Child("cluster.served", "exchanging", url, folder, name, *numbers))
+                stack.callback(nodes[-1].end)
+            ids = [node.wait_until_ready() for node in nodes]
+            for node, others in zip(nodes, reversed(ids), strict=True):
+                node.tell(others)
+            for node in nodes:
+                node.wait_until_ready()
+            passes.append(together(nodes, server))
+    return best_of(passes)
 
 
 def _calmest(plan: Plan, measure: Callable[[], Measured]) -> Measured:

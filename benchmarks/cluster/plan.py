@@ -23,6 +23,8 @@ class Plan:
     pace_sessions: int = 50
     pace_per_second: int = 20
     pace_seconds: int = 10
+    exchanged_sessions: int = 20
+    """Of each of two nodes, whose clients are at the other one."""
     taken_over: int = 10_000
 
 

@@ -25,6 +25,9 @@ Every commit waits for the disk (`fsync` and `synchronous_commit` are on); there
 - *Raw*: one connection to PostgreSQL without makai: one statement per commit for the same 100 sessions, nothing read,
   checked or projected.
 - *SQLite*: the same program and load with the store of a single machine.
+- *Runs, followed at the other node*: two whole nodes with their agent loops, sessions and links. Each has 20 sessions
+  whose model speaks as fast as it is listened to, and one client of each session of the other node. An event counts
+  when that client has it.
 - *Sessions*: one node; each session appends one event at a time, so that a commit carries many sessions.
 - *Readers*: one session on one node, read by many.
 - *From delta to subscriber*: one node owns sessions that get 20 deltas a second each; a client of the same or of
@@ -42,8 +45,10 @@ def cluster_bars(measured: Measured) -> list[Bar]:
     across = measured.get("across", {})
     takeover = measured["takeover"]
     count = f"{takeover.get('claimed', 0):,}"
+    exchanged = measured.get("exchanged", {})
     return [
-        Bar("events appended and followed at two nodes", 12_000, two.get("per_second"), "/s", True),
+        Bar("events appended and followed at two nodes, in the log", 12_000, two.get("per_second"), "/s", True),
+        Bar("events of runs at two nodes, followed at the other", 12_000, exchanged.get("per_second"), "/s", True),
         Bar("delta to a subscriber on another node, median", 15, across.get("median_ms"), " ms"),
         Bar(f"database time of taking over {count} sessions", 1_000, takeover.get("database_ms"), " ms"),
     ]
@@ -99,6 +104,8 @@ def _rows(measured: Measured) -> list[tuple[str, Measured, bool]]:
     rows = [("raw psycopg, not followed", measured["raw"], False), ("one node, SQLite", measured["sqlite"], True)]
     for count, one in measured["nodes"].items():
         rows.append((f"{count} node{'s' if count != '1' else ''}, PostgreSQL", one, True))
+    if "exchanged" in measured:
+        rows.append(("2 nodes, runs followed at the other node", measured["exchanged"], True))
     return rows
 
 

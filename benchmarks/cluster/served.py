@@ -2,8 +2,10 @@
 
 In: `python -m cluster.served owning <url> <folder> <name> <sessions> <deltas> <per second> <0 or 1: read them here>`
 makes sessions, prints their ids as its "ready" line, and begins a run in each when it is told to. `following <url>
-<folder> <name> <ids> <0 or 1: paced>` reads sessions of other nodes to the end of the run. Both print one line of JSON
-and end as `cluster.node` does. A rate of 0 is as fast as it is taken; deltas with a rate say when they were made.
+<folder> <name> <ids> <0 or 1: paced>` reads sessions of other nodes to the end of the run. `exchanging <url> <folder>
+<name> <sessions> <deltas>` does both: it prints the ids of its sessions, reads a line with those of the other node,
+follows these, and is ready. All print one line of JSON and end as `cluster.node` does. A rate of 0 is as fast as it is
+taken; deltas with a rate say when they were made.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,22 @@ async def owning(sessions: Sessions, count: str, deltas: str, per_second: str, r
     return {**measured, **(ages.measured() if rate and readers else {})}
 
 
+async def exchanging(sessions: Sessions, count: str, deltas: str) -> Measured:
+    """Runs in sessions of this node, as fast as they go, while those of another one are followed here."""
+    ids = [await new_session(sessions) for _ in range(int(count))]
+    print(",".join(ids), flush=True)
+    others = (await asyncio.to_thread(sys.stdin.readline)).strip().split(",")
+    readers = [asyncio.ensure_future(read_run(sessions, one, 1, checked=False)) for one in others]
+    await asyncio.sleep(1)  # the links are up
+    print("ready", flush=True)
+    await wait_for_line()
+    cpu, began = time.process_time(), time.monotonic()
+    for one in ids:
+        await say(sessions, one, Wish(int(deltas)))
+    events = sum(read.events for read in await asyncio.gather(*readers))
+    return {"events": events, "began": began, "ended": time.monotonic(), "cpu_s": time.process_time() - cpu}
+
+
 async def following(sessions: Sessions, ids: str, paced: str) -> Measured:
     """Sessions that another node owns."""
     ages = Ages()
@@ -108,9 +126,14 @@ async def following(sessions: Sessions, ids: str, paced: str) -> Measured:
     return {**measured, **(ages.measured() if int(paced) else {})}
 
 
+MEASUREMENTS: dict[str, Callable[..., Awaitable[Measured]]] = {
+    measure.__name__: measure for measure in (owning, exchanging, following)
+}
+
+
 async def main(what: str, url: str, folder: str, name: str, *rest: str) -> None:
     async with node(url, folder, name) as sessions:
-        measured = await {"owning": owning, "following": following}[what](sessions, *rest)
+        measured = await MEASUREMENTS[what](sessions, *rest)
         print(json.dumps(measured), flush=True)
         await wait_for_line()
 
