@@ -23,9 +23,9 @@ from support.stores import sqlite_log
 
 from makai.core.errors import HomeInUse, LogConflict, StorageUnavailable
 from makai.core.session_events import ApprovalRequested, AssistantTextDelta, Logged, SessionCreated
-from makai.sessions.log import encoding, projection, schema, sqlite, store, writer
+from makai.sessions.log import encoding, heads, projection, schema, sqlite, store, writer
 from makai.sessions.log.base import Checkpoint, Record, UnknownLogged, replay
-from makai.sessions.log.heads import MAX_SESSIONS, TAIL_BYTES
+from makai.sessions.log.heads import TAIL_BYTES
 from makai.sessions.log.sqlite import SqliteLog
 
 APPEND_BAR = 20_000
@@ -206,16 +206,23 @@ async def test_a_follower_reads_the_newest_events_without_the_store(
     assert await log.read_raw("one", 10) == []
 
 
-async def test_what_followers_read_from_is_bounded_and_the_store_has_the_rest(log: SqliteLog) -> None:
+async def test_what_followers_read_from_is_bounded_and_the_store_has_the_rest(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     last = 0
     for _ in range(40):
         _, last = await log.append("one", steps(1, "x" * (TAIL_BYTES // 10)), last)
     head = log._heads.get("one")
     assert head is not None
     assert sum(len(record.line) for record in head.tail) == head.tail_bytes <= TAIL_BYTES
-    await asyncio.gather(*(log.append(f"session-{number}", steps(1), 0) for number in range(MAX_SESSIONS)))
+    monkeypatch.setattr(heads, "MAX_TAILS_BYTES", head.tail_bytes)
+    await log.append("other", steps(1), 0)
+    assert (head := log._heads.get("one")) is not None
+    assert (head.tail, head.last) == ((), 40)
+    monkeypatch.setattr(heads, "MAX_SESSIONS", 10)
+    await asyncio.gather(*(log.append(f"session-{number}", steps(1), 0) for number in range(10)))
 
-    assert log._heads.get("one") is None
+    assert (len(log._heads), log._heads.get("one")) == (10, None)
     assert [record.event_id async for record in replay(log, "one")] == list(range(1, 41))
     assert await log.append("one", steps(1), 40) == (41, 41)
 

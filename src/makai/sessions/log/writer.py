@@ -254,7 +254,7 @@ class Writer:
     def _delete(self, request: Delete) -> bool | MakaiError:
         existed = self._change(lambda connection: store.doom(connection, request.session_id))
         if not isinstance(existed, MakaiError):
-            self._heads.pop(request.session_id, None)
+            self._heads.drop(request.session_id)
             self._may_have_deleted = True
         return existed
 

@@ -222,7 +222,7 @@ class GroupWriter:
     def forget(self, session_ids: Iterable[str]) -> None:
         """Drop what is known about sessions that other nodes may write to from now on."""
         for session_id in session_ids:
-            self._heads.pop(session_id, None)
+            self._heads.drop(session_id)
             if self._forgotten is not None:
                 self._forgotten.add(session_id)
 
