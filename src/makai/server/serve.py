@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import ssl
@@ -16,10 +17,11 @@ import msgspec
 from aiohttp import web
 
 from makai.auth.credentials import is_loopback
-from makai.auth.private_files import load_or_create_token
+from makai.auth.opening import open_server_token
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 from makai.core.session_events import SandboxLevel
+from makai.providers.logins import CONFIG_FILE, read_config
 from makai.server.announcement import announced
 from makai.server.app import make_app
 from makai.server.backend import Backend
@@ -80,7 +82,8 @@ async def serve(
     """`observability` is the one that `backend` reports to."""
     tls = _tls(options)
     _refuse_open_doors(options, tls)
-    token = load_or_create_token(home)
+    config = await asyncio.to_thread(read_config, home / CONFIG_FILE)
+    token = await asyncio.to_thread(open_server_token, home, config, os.environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     observed = observability or Observability(options.log_format)
