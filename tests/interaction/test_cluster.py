@@ -13,13 +13,14 @@ from support.tokens import make_token
 
 from makai.core import session_events as ev
 from makai.core.access import token_id_of
-from makai.core.content import Text
+from makai.core.content import Resource, Text
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
+from makai.core.session_files import FoundPaths, Mentioned
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.server.cluster_sessions import ClusterSessions
 from makai.server.token_book import TokenBook
-from makai.sessions.requests import ListSessions, RevokeToken
+from makai.sessions.requests import FindFiles, ListSessions, ReadMentioned, RevokeToken
 from makai.sessions.service import Sessions
 
 OTHER_KEY = "another key, which is as long as that one"
@@ -160,6 +161,9 @@ async def test_a_session_whose_folder_is_elsewhere_can_be_read_and_nothing_runs_
         assert ended.code == "interrupted"
         with refused("BAD_ARGUMENT", match=f"The folder {work} of this session is on one, which is not running now"):
             await here.send("Go on.")
+        for looks_into_it in (FindFiles(here.session_id), ReadMentioned(here.session_id, "@made")):
+            with refused("BAD_ARGUMENT", match=f"The folder {work} of this session is on one, which is not running"):
+                await second.dispatch(looks_into_it)
         assert here.seen == await whole_log(second, here.session_id)
 
         third = await nodes.start("c", labels=("one",))
@@ -187,3 +191,23 @@ async def test_a_token_that_is_revoked_at_one_node_counts_at_no_other(tmp_path: 
             await book.refresh(token.reveal())
             await asyncio.sleep(0.05)
         await book.close()
+
+
+async def test_files_of_a_session_are_found_and_read_by_the_node_that_has_the_folder(
+    tmp_path: Path, database: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("notes.txt", "kept.txt"):
+        work.joinpath(name).write_text(f"text of {name}", encoding="utf-8")
+    async with cluster(tmp_path, database) as nodes:
+        first, second = await nodes.start("a", labels=("one",)), await nodes.start("b", labels=("two",))
+        session_id = (await desk(first, cwd=work)).session_id
+        with tmp_path.joinpath("a", "config.toml").open("a", encoding="utf-8") as config:
+            config.write('[permissions]\ndeny = ["Read(./kept.txt)"]\n')  # a rule of the owner's machine alone
+
+        assert await second.dispatch(FindFiles(session_id, "txt")) == FoundPaths(paths=("notes.txt",))
+        assert await second.dispatch(ReadMentioned(session_id, "See @notes.txt and @kept.txt")) == Mentioned(
+            files=(Resource(uri=(work / "notes.txt").as_uri(), text="text of notes.txt"),),
+            notices=("kept.txt is not attached: the agent may read it only when you allow it.",),
+        )

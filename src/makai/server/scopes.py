@@ -47,6 +47,8 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetPrompt: "prompt",
     req.ListCommands: "observe",
     req.ExpandCommand: "prompt",
+    req.FindFiles: "prompt",
+    req.ReadMentioned: "prompt",
     req.ListApprovals: "observe",
     req.PreviewRestore: "observe",
     req.GetSessionDiff: "observe",

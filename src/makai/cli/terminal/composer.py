@@ -13,9 +13,10 @@ import msgspec
 from makai.cli.terminal.menu import MAX_ROWS, Choice, ChoiceMenu, Picker
 from makai.cli.terminal.styled_text import Line, Span, line
 from makai.core.content import Image
+from makai.core.session_files import FoundPaths
 from makai.tools.attachments import PICTURE, dragged_picture, placeholder
 from makai.tools.file_errors import printable
-from makai.tools.file_index import FileIndex, FoundPaths
+from makai.tools.file_index import FileIndex
 from makai.tools.file_mentions import mention, path_being_typed
 
 if TYPE_CHECKING:
