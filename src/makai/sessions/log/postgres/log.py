@@ -78,6 +78,7 @@ class PostgresLog:
         self._writer = GroupWriter(database, self._membership, self._heads, self._settled)
         self._tasks = BackgroundTasks()
         self._purging: asyncio.Task[None] | None = None
+        self._taken_over = 0
         self._closing = False
 
     @classmethod
@@ -121,6 +122,10 @@ class PostgresLog:
         """Whether the newest renewal of the lease reached the database."""
         return self._membership.is_connected
 
+    @property
+    def taken_over(self) -> int:
+        return self._taken_over
+
     def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
         return self._membership.on_lost(call)
 
@@ -130,7 +135,7 @@ class PostgresLog:
             return base.Claim(generation=0)  # there is no such session, and `append` refuses to make it
         node = self.node
         try:
-            claim = await self._pool.run(lambda connection: ownership.claim(connection, node, session_id))
+            claim, has_run = await self._pool.run(lambda connection: ownership.claim(connection, node, session_id))
         except OwnershipLost:
             self._membership.lose()
             raise taken_over() from None
@@ -139,6 +144,7 @@ class PostgresLog:
         head = self._heads.get(session_id)
         if head is not None and head.row.generation != claim.generation:
             self._writer.forget([session_id])
+        self._taken_over += has_run
         return claim
 
     async def append(
@@ -304,6 +310,7 @@ class PostgresLog:
         node = self.node
         claimed = await self._pool.run(lambda connection: ownership.claim_abandoned(connection, node, limit))
         self._writer.forget(claimed)
+        self._taken_over += len(claimed)
         return claimed
 
     async def misplaced(self) -> list[str]:
