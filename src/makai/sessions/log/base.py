@@ -290,6 +290,10 @@ class EventLog(Protocol):
     async def revoke(self, folder: str, rule: str) -> bool:
         """Remove a decision for always, durably; False when there was none."""
 
+    async def import_grants(self, grants: Sequence[StoredGrant]) -> None:
+        """Store decisions for always of another log, durably. One about the same folder and rule stays unless it is
+        older."""
+
     async def trust(self, folder: str, trusted: bool, files: Sequence[TrustedFile] = ()) -> None:
         """Store a decision about a folder and everything beneath it, durably. The path is absolute and resolved.
         `files` replace those that were trusted in this very folder before."""
