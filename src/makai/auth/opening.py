@@ -21,14 +21,12 @@ TOKEN_PURPOSE: Final = "server token"
 def open_account_store(home: Path, config: Config, environ: Mapping[str, str]) -> AccountStore:
     """The logins of a MAKAI_HOME: in its file or, when its sessions are in PostgreSQL and there is a cluster key,
     beside them. Without a key nothing is shared. Connects to nothing yet."""
-    if not _is_shared(config, environ):
+    if not are_logins_shared(config, environ):
         return CredentialStore(home)
     try:
         from makai.auth.shared_store import SharedCredentialStore
     except ImportError:
-        raise InvalidRequest(
-            "The library for PostgreSQL is not installed.", hint="Install it with: pip install 'makai[postgres]'"
-        ) from None
+        raise _no_library() from None
     return SharedCredentialStore(_store_url(config, environ), lambda: load_cluster_key(environ, config.cluster))
 
 
@@ -36,17 +34,27 @@ def open_server_token(home: Path, config: Config, environ: Mapping[str, str]) ->
     """The token of the server of a MAKAI_HOME, which also signs the cookies of the page. It is the home's own or, where
     logins are shared, the one that follows from the cluster's key: a client may reach any node. It is in the home's
     file afterwards. Blocks."""
-    if not _is_shared(config, environ):
+    if not are_logins_shared(config, environ):
         return load_or_create_token(home)
-    derived = derived_key(load_cluster_key(environ, config.cluster), TOKEN_PURPOSE)
+    try:
+        derived = derived_key(load_cluster_key(environ, config.cluster), TOKEN_PURPOSE)
+    except ImportError:
+        raise _no_library() from None
     token = Secret(urlsafe_b64encode(derived).decode().rstrip("="))
     replace_token(home, token)
     return token
 
 
-def _is_shared(config: Config, environ: Mapping[str, str]) -> bool:
+def are_logins_shared(config: Config, environ: Mapping[str, str]) -> bool:
+    """Whether the nodes of a cluster have them in common."""
     has_key = bool(config.cluster.key_file or environ.get(KEY_VARIABLE))
     return has_key and _store_url(config, environ).startswith(("postgres://", "postgresql://"))
+
+
+def _no_library() -> InvalidRequest:
+    return InvalidRequest(
+        "The library for PostgreSQL is not installed.", hint="Install it with: pip install 'makai[postgres]'"
+    )
 
 
 def _store_url(config: Config, environ: Mapping[str, str]) -> str:

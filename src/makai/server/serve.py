@@ -99,6 +99,7 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
             stack.callback(loop.remove_signal_handler, number)
+        await source.prepare_logins()
         listener = _listen(options)
         port = listener.getsockname()[1]
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
