@@ -47,6 +47,7 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetPrompt: "prompt",
     req.ListCommands: "observe",
     req.ExpandCommand: "prompt",
+    req.HasFolder: "observe",
     req.FindFiles: "prompt",
     req.ReadMentioned: "prompt",
     req.ListApprovals: "observe",

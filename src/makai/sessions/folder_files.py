@@ -61,6 +61,11 @@ class FolderFiles:
         self._session = session
         self._indexes = FileIndexes()
 
+    async def is_at(self, asked: req.HasFolder) -> bool:
+        session = await self._session(asked.session_id)
+        place = session.claim.place
+        return session.state.cwd is None or not place or place in asked.labels
+
     async def find(self, wanted: req.FindFiles) -> FoundPaths:
         session = await self._session(wanted.session_id)
         check_folder(session)

@@ -355,6 +355,7 @@ class OwnedSessions:
     _handles(req.GetSessionDiff)(lambda self, request: self._undo.diff(request))
     _handles(req.ListCommands)(lambda self, request: self._command_files.summaries(request))
     _handles(req.ExpandCommand)(lambda self, request: self._command_files.expand(request))
+    _handles(req.HasFolder)(lambda self, request: self._folder_files.is_at(request))
     _handles(req.FindFiles)(lambda self, request: self._folder_files.find(request))
     _handles(req.ReadMentioned)(lambda self, request: self._folder_files.mentioned(request))
     _handles(req.ListPrompts)(lambda self, request: self._prompts.list(request))

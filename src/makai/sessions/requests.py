@@ -292,6 +292,14 @@ class ExpandCommand(Query[str | None], frozen=True):
     argument: str = ""
 
 
+class HasFolder(Query[bool], frozen=True):
+    """Whether the machines with one of these labels have the session's folder. Where there is no cluster, the only
+    machine has it."""
+
+    session_id: str
+    labels: tuple[str, ...]
+
+
 class FindFiles(Query[FoundPaths], frozen=True):
     """Files of the session's folder that are probably meant by what was typed after an `@`. Raises `SessionRefused`
     when no running machine has the folder."""

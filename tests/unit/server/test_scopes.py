@@ -320,6 +320,7 @@ async def test_a_prompt_token_takes_back_its_own_messages_only(tmp_path: Path) -
         lambda other: req.GetPrompt(other, "a", "b"),
         lambda other: req.ListCommands(other),
         lambda other: req.ExpandCommand(other, "a"),
+        lambda other: req.HasFolder(other, ()),
         lambda other: req.FindFiles(other),
         lambda other: req.ReadMentioned(other, "@a"),
         lambda other: req.RunCommand(other, cmd.SetTitle(now=0, title="x")),

@@ -214,7 +214,7 @@ class Claim(msgspec.Struct, frozen=True):
     is_here: bool = True
     """Whether this machine has the session's folder. Elsewhere the session can be read, and no run can work in it."""
     place: str = ""
-    """The label of the machines that have the folder; empty when there is none."""
+    """The label of the machines that have the folder, if there is one; empty where there is no cluster."""
 
 
 class EventLog(Protocol):

@@ -75,6 +75,7 @@ REQUESTS: list[req.Request[Any]] = [
     req.GetPrompt("s", "docs", "summary", {"topic": "x"}),
     req.ListCommands("s"),
     req.ExpandCommand("s", "fix", "1 2"),
+    req.HasFolder("s", ("a", "b")),
     req.FindFiles("s", "src/a"),
     req.ReadMentioned("s", "Look at @a"),
     req.ReleaseAgent("s"),
@@ -126,6 +127,7 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.GetPrompt("s", "a", "b"), "the text"),
     (req.ListCommands("s"), [req.CommandSummary(name="fix", description="Fix it", argument_hint="NUMBER")]),
     (req.ExpandCommand("s", "fix"), None),
+    (req.HasFolder("s", ("a",)), True),
     (req.FindFiles("s"), FoundPaths(paths=("a/", "a/b"), is_complete=False)),
     (
         req.ReadMentioned("s", "@a @b"),

@@ -95,7 +95,7 @@ async def claim(connection: Connection, node: Node, session_id: str) -> tuple[Cl
             raise StorageUnavailable("This node is about to end, and no other one takes sessions.", hint="Try again.")
         if known is None:
             # No session that is deleted and made again gets a generation that a former one had.
-            return Claim(now_ms), False
+            return Claim(now_ms, place=node.labels[0]), False
     raise StorageUnavailable(f"The session {session_id} changes its owner again and again.", hint="Try again.")
 
 
