@@ -297,7 +297,7 @@ class HasFolder(Query[bool], frozen=True):
     machine has it."""
 
     session_id: str
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
 
 class FindFiles(Query[FoundPaths], frozen=True):
