@@ -248,7 +248,12 @@ class ChatSession:
         if self.has_folder or not mentions(text):
             return await asyncio.to_thread(attach, text, self.folders, pictures)
         found = await self.sessions.dispatch(ReadMentioned(self.the_session(), text))
-        content = (Text(text=text), *pictures_in(text, pictures), *found.images, *found.files)
+        content: tuple[SessionPart, ...] = (
+            Text(text=text),
+            *pictures_in(text, pictures),
+            *found.images,
+            *found.files,
+        )
         return AttachedContent(content=content, notices=found.notices)
 
     async def find_files(self, query: str) -> FoundPaths:
