@@ -123,8 +123,9 @@ class ConnectionPool:
                 attempts_left = _NEW_ATTEMPTS + (connection is not None)
                 while True:
                     attempts_left -= 1
+                    connection = connection or await self._new()
                     try:
-                        return await self._ask(connection or await self._new(), ask, seconds)
+                        return await self._ask(connection, ask, seconds)
                     except psycopg.Error as error:
                         if not attempts_left or loop.time() >= give_up or not is_retryable(error):
                             raise

@@ -42,8 +42,8 @@ COMMIT_S: Final = 20.0
 PATIENCE_S: Final = 35.0
 """How long what was sent is looked up before its callers get an error: longer than a standby takes to become the
 primary (27 s by Patroni's defaults). What was not sent is not stored, and waits no longer than this node's lease."""
-MIN_ATTEMPT_S: Final = 3.0
-"""How much longer the last attempt may take."""
+MIN_ATTEMPT_S: Final = 5.0
+"""How much longer each step of the last attempt may take."""
 MAX_ATTEMPTS: Final = 200
 _PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 1.0
@@ -258,7 +258,7 @@ class GroupWriter:
         raise AssertionError
 
     async def _commit(self, entries: list[_Entry], give_up: float) -> dict[str, _Result]:
-        """Store all that can be stored. Raises when the database stays away; what is stored is unknown then."""
+        """Store all that can be stored. While the database stays away, the outcome may be that it is unknown."""
         results: dict[str, _Result] = {}
         was_tried = False
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -274,7 +274,10 @@ class GroupWriter:
                     left = [entry for entry in left if entry.session_id not in results]
                     results |= await self._look(connection, left, was_tried=attempt > 1, is_refused=True)
             except psycopg.Error as error:
-                await self._recover(error, give_up, attempt, was_sent=was_tried)
+                try:
+                    await self._recover(error, give_up, attempt, was_sent=was_tried)
+                except MakaiError as refusal:
+                    return {entry.session_id: refusal for entry in entries} | results
                 continue
             if len(results) == len(entries):
                 self._is_away = False
