@@ -22,7 +22,7 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 from makai.core.session_events import SandboxLevel
 from makai.providers.logins import CONFIG_FILE, read_config
-from makai.server.announcement import announced
+from makai.server.announcement import announced, place_of
 from makai.server.app import make_app
 from makai.server.backend import Backend
 from makai.server.log_json import server_log
@@ -82,8 +82,8 @@ async def serve(
     """`observability` is the one that `backend` reports to."""
     tls = _tls(options)
     _refuse_open_doors(options, tls)
-    config = await asyncio.to_thread(read_config, home / CONFIG_FILE)
-    token = await asyncio.to_thread(open_server_token, home, config, os.environ)
+    user = await asyncio.to_thread(read_config, home / CONFIG_FILE)
+    token = await asyncio.to_thread(open_server_token, home, user, os.environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     observed = observability or Observability(options.log_format)
@@ -102,7 +102,8 @@ async def serve(
         await source.prepare_logins()
         listener = _listen(options)
         port = listener.getsockname()[1]
-        guard = Guard(_guard_config(options, port, token, tls=tls is not None))
+        config = _guard_config(options, port, token, tls=tls is not None)
+        guard = Guard(msgspec.structs.replace(config, place=place_of(home)))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
         acp = _acp_server(options, source, makai)
         app = make_app(
