@@ -14,7 +14,7 @@ from makai.core.session_events import Notice
 from makai.sessions.log.base import SessionFilter
 from makai.sessions.log.postgres.rows import listing
 
-SESSIONS = 20_000
+SESSIONS = 10_000
 _MANY = """
 INSERT INTO session (session_id, last, generation, is_active, updated_ms, waiting, cwd, archived, projection, checksum)
 SELECT 'old-' || n, 1, 1, false, %s - n::bigint * 997, 0, '/work', n %% 7 = 0, 'x', 0 FROM generate_series(1, %s) AS n
@@ -39,10 +39,9 @@ def _steps(plan: dict[str, Any]) -> list[dict[str, Any]]:
     "wanted",
     [
         SessionFilter(limit=100),
-        SessionFilter(limit=100, archived="without"),
-        SessionFilter(limit=100, updated_before_ms=NOW_MS - 5_000_000, cwd="/work"),
+        SessionFilter(limit=100, updated_before_ms=NOW_MS - 5_000_000, cwd="/work", archived="without"),
     ],
-    ids=["newest", "not archived", "next page"],
+    ids=["newest", "next page"],
 )
 async def test_a_page_of_sessions_reads_a_few_of_many(url: str, wanted: SessionFilter) -> None:
     async with opened(url) as log:

@@ -82,7 +82,7 @@ async def test_a_change_that_cannot_be_looked_up_says_that_its_outcome_is_unknow
 
 
 async def test_what_was_not_sent_waits_for_the_database_no_longer_than_the_lease(url: str) -> None:
-    async with tcp_proxy(shared_server().port) as proxy, opened(through(proxy, url), lease_s=3) as log:
+    async with tcp_proxy(shared_server().port) as proxy, opened(through(proxy, url), lease_s=2) as log:
         claims = {}
         for name in ("a", "b", "c"):
             await log.append(name, steps(1), 0)
