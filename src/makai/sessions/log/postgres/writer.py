@@ -329,9 +329,10 @@ class GroupWriter:
         return results
 
     async def _connected(self, give_up: float) -> Connection:
-        if self._connection is not None and has_input(self._connection.pgconn.socket):
+        known = self._connection
+        if known is not None and (known.closed or has_input(known.pgconn.socket)):
             await self._disconnect()  # it ended while it was idle: nothing that is sent now would arrive
-        if self._connection is None or self._connection.closed:
+        if self._connection is None:
             self._connection = await self._database.connect(_attempt_s(CONNECT_S, give_up))
             with deadline(self._connection, _attempt_s(CONNECT_S, give_up)):
                 await self._connection.execute(_SETTINGS)
