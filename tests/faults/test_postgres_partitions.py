@@ -20,8 +20,10 @@ from support.postgres import PostgresServer, private_folder
 from support.postgres_writer import Comparison, Writer, compare, writer
 
 from makai.core import session_events as ev
+from makai.server.cluster_relay import RelayedSessions
 
 LEASE_S: Final = 3.0
+WAIT_S: Final = 30.0
 SHARED: Final = tuple(f"shared-{number}" for number in range(4))
 ROUNDS: Final = 3
 ROUNDING_S: Final = 0.5
@@ -173,6 +175,7 @@ def test_nodes_that_cannot_reach_each_other_work_through_the_database(
         settled = time.monotonic()
         two.call(here.until_settled())
         late = time.monotonic() - settled
+        two.call(until_relayed(two, there.session_id))
         asked = time.monotonic()
         two.call(here.run("And again."))
         answered = time.monotonic() - asked
@@ -188,6 +191,14 @@ def test_nodes_that_cannot_reach_each_other_work_through_the_database(
     assert [event.event_id for event in logged] == [*range(1, len(logged) + 1)]
     assert len(there.events(ev.RunFinished)) == 3
     assert late <= 2 * slack()
+
+
+async def until_relayed(node: HostedNode, session_id: str) -> None:
+    """Until requests take the way through the database. One that uses a link that was cut a moment ago is lost with it,
+    and its error says so."""
+    async with asyncio.timeout(WAIT_S):
+        while not isinstance(await node.sessions.place_of(session_id), RelayedSessions):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 async def desk_of(node: HostedNode, session_id: str) -> Desk:

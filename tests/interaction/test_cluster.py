@@ -7,20 +7,24 @@ from pathlib import Path
 
 import pytest
 from support.cluster import KEY, cluster, free_port
-from support.live_sessions import Desk, desk, refused, whole_log
+from support.live_sessions import Desk, desk, refused, scripted_models, whole_log
 from support.postgres import shared_server
 from support.tokens import make_token
 
+from makai.cli.terminal.chat_session import ChatSession
 from makai.core import session_events as ev
 from makai.core.access import token_id_of
-from makai.core.content import Text
+from makai.core.content import Resource, Text
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
+from makai.core.session_files import FoundPaths, Mentioned
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.providers.runtime import ModelRuntime
 from makai.server.cluster_sessions import ClusterSessions
 from makai.server.token_book import TokenBook
-from makai.sessions.requests import ListSessions, RevokeToken
+from makai.sessions.requests import CreateSession, FindFiles, HasFolder, ListSessions, ReadMentioned, RevokeToken
 from makai.sessions.service import Sessions
+from makai.tools.attachments import AttachedContent
 
 OTHER_KEY = "another key, which is as long as that one"
 ASKS = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
@@ -39,6 +43,14 @@ async def until_released(node: ClusterSessions, session_id: str) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError("the session still has an owner")
+
+
+def terminal(sessions: Sessions, models: ModelRuntime, label: str) -> ChatSession:
+    """A chat on a machine of the cluster with this label."""
+    wanted = CreateSession(model_ref="m")
+    return ChatSession(
+        sessions, models, wanted, lambda _: None, me="t", finished_length=len, run_terms=ev.RunTerms(), labels=(label,)
+    )
 
 
 async def look(request: ToolRequest) -> ToolAnswer:
@@ -160,6 +172,9 @@ async def test_a_session_whose_folder_is_elsewhere_can_be_read_and_nothing_runs_
         assert ended.code == "interrupted"
         with refused("BAD_ARGUMENT", match=f"The folder {work} of this session is on one, which is not running now"):
             await here.send("Go on.")
+        for looks_into_it in (FindFiles(here.session_id), ReadMentioned(here.session_id, "@made")):
+            with refused("BAD_ARGUMENT", match=f"The folder {work} of this session is on one, which is not running"):
+                await second.dispatch(looks_into_it)
         assert here.seen == await whole_log(second, here.session_id)
 
         third = await nodes.start("c", labels=("one",))
@@ -187,3 +202,37 @@ async def test_a_token_that_is_revoked_at_one_node_counts_at_no_other(tmp_path: 
             await book.refresh(token.reveal())
             await asyncio.sleep(0.05)
         await book.close()
+
+
+async def test_files_of_a_session_are_found_and_read_by_the_node_that_has_the_folder(
+    tmp_path: Path, database: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("notes.txt", "kept.txt"):
+        work.joinpath(name).write_text(f"text of {name}", encoding="utf-8")
+    async with cluster(tmp_path, database) as nodes:
+        first, second = await nodes.start("a", labels=("one",)), await nodes.start("b", labels=("two",))
+        session_id = (await desk(first, cwd=work)).session_id
+        with tmp_path.joinpath("a", "config.toml").open("a", encoding="utf-8") as config:
+            config.write('[permissions]\ndeny = ["Read(./kept.txt)"]\n')  # a rule of the owner's machine alone
+
+        assert [await second.dispatch(HasFolder(session_id, (label,))) for label in ("one", "two")] == [True, False]
+        assert await second.dispatch(FindFiles(session_id, "txt")) == FoundPaths(paths=("notes.txt",))
+        text, notes = (
+            "See @notes.txt and @kept.txt",
+            Resource(uri=(work / "notes.txt").as_uri(), text="text of notes.txt"),
+        )
+        refusal = "kept.txt is not attached: the agent may read it only when you allow it."
+        mentioned = await second.dispatch(ReadMentioned(session_id, text))
+        assert mentioned == Mentioned(files=(notes,), notices=(refusal,))
+
+        async with scripted_models(tmp_path, "say: Hi.") as models:
+            here, there = (terminal(second, models, label) for label in ("one", "two"))
+            await here.open(session_id)
+            await there.open(session_id)
+            assert (here.has_folder, there.has_folder) == (True, False)
+            assert await there.find_files("txt") == FoundPaths(paths=("notes.txt",))
+            assert await there.attached(text, {}) == AttachedContent(
+                content=(Text(text=text), notes), notices=(refusal,)
+            )

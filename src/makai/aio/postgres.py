@@ -4,6 +4,7 @@ is the extra `makai[postgres]`."""
 from __future__ import annotations
 
 import os
+import select
 import socket
 from contextlib import suppress
 from typing import Final
@@ -67,6 +68,13 @@ def is_retryable(error: psycopg.Error) -> bool:
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return state.startswith(_RETRYABLE)
+
+
+def has_input(descriptor: int) -> bool:
+    """Whether there is something to read on a connection that waits for no answer: most likely it has ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def cut_socket(descriptor: int) -> None:

@@ -108,23 +108,39 @@ def load_or_create_token(home: Path) -> Secret:
     _check_owner_and_mode(home, home.stat())
     path = home / FILE_NAME
     if not os.path.lexists(path):
-        with contextlib.suppress(FileExistsError):
-            _create(path)
+        # Unlike a rename, a link never replaces a token that another process has made meanwhile.
+        with contextlib.suppress(FileExistsError), _drafted(path, secrets.token_urlsafe(_TOKEN_BYTES)) as draft:
+            os.link(draft, path)
     return _read(path)
 
 
-def _create(path: Path) -> None:
-    """Write a new token under another name first: the file is never seen half-written."""
+def replace_token(home: Path, token: Secret) -> None:
+    """Make `token` the one in `home`. Raises `InvalidRequest` for a file that is not this user's alone, or cannot be
+    replaced."""
+    if load_or_create_token(home).reveal() == token.reveal():
+        return
+    path = home / FILE_NAME
+    try:
+        with _drafted(path, token.reveal()) as draft:
+            os.replace(draft, path)
+    except OSError as error:
+        why = f"does not hold the token of the cluster, and cannot be replaced ({error.strerror})"
+        raise InvalidRequest(f"{path} {why}.", hint="Remove it: the token follows from the cluster's key.") from None
+
+
+@contextmanager
+def _drafted(path: Path, token: str) -> Iterator[Path]:
+    """A file beside `path` with the token, so that the token's file is never seen half-written."""
     draft = path.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+            file.write(token + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, path)  # unlike a rename this never replaces a token that another process has made meanwhile
+        yield draft
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Secret:

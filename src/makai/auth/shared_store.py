@@ -6,7 +6,8 @@ empty one. The key comes from the cluster's key, which is not in the database: a
 no credential, and one who changes it cannot put another text, or that of another version, in its place.
 
 Look-ups do not wait for the network. From the first one on, which waits, a thread compares the row with the copy in
-memory once a second. While the database does not answer, the copy is used for a minute.
+memory once a second. While the database does not answer, the copy is used for a minute. A server makes the first
+look-up in a thread, before it has clients.
 """
 
 from __future__ import annotations
@@ -244,8 +245,9 @@ class _Copy:
         self._is_read = threading.Event()
 
     def current(self) -> StoreSnapshot:
-        """Without waiting, but for the first read."""
-        self._is_read.wait(FIRST_READ_S)
+        """Without waiting, but for the first read, and for that one once."""
+        if not self._is_read.wait(FIRST_READ_S):
+            self._is_read.set()
         with self._state:
             if self._error is None and self._row is not None:
                 return self._snapshot

@@ -60,12 +60,14 @@ def page_ticket_address(http: str, home: Path) -> str:
     import time
 
     from makai.auth.private_files import load_or_create_token
+    from makai.server.announcement import place_of
     from makai.transports.guard import PAGE_NAME, page_ticket
 
     http = _own_address(http)
     if sys.platform != "darwin":
         http = http.replace("http://127.0.0.1:", f"http://{PAGE_NAME}:")
-    return f"{http}/#token={page_ticket(load_or_create_token(home), time.time()).reveal()}"
+    ticket = page_ticket(load_or_create_token(home), time.time(), place_of(home))
+    return f"{http}/#token={ticket.reveal()}"
 
 
 def _own_address(http: str) -> str:

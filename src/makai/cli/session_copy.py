@@ -53,9 +53,9 @@ def report_lines(report: CopyReport) -> list[str]:
     lines = [f"{verb} {_count(len(moved), 'session')} with {_count(sum(each.events for each in moved), 'event')}."]
     if present:
         lines.append(f"{_count(present, 'session')} {'was' if present == 1 else 'were'} there already.")
-    if report.tokens or report.trusted_folders:
-        beside = f"{_count(report.tokens, 'token')} and {_count(report.trusted_folders, 'trusted folder')}"
-        lines.append(f"{verb} {beside}.")
+    if report.tokens or report.trusted_folders or report.grants:
+        folders, grants = _count(report.trusted_folders, "trusted folder"), _count(report.grants, "saved permission")
+        lines.append(f"{verb} {_count(report.tokens, 'token')}, {folders} and {grants}.")
     if active := sum(each.is_active for each in moved):
         has = "has a run" if active == 1 else "have runs"
         lines.append(

@@ -253,14 +253,17 @@ FROM and TO are `sqlite` (the file in MAKAI_HOME), `store` (the url of [store] i
 the address of a PostgreSQL database. Stop makai where it uses a file.
 
 Sessions are copied as they are, event by event. One that is there in part is continued, so you can interrupt the
-command and run it again. One that differs is left alone and listed. Saved permissions and logins are not copied.
+command and run it again. One that differs is left alone and listed. Logins are not copied, and what --all names
+only with it.
 
 Exit codes: 0 everything is there, 1 something was not copied, 2 usage, 130 interrupted.
 """)
 @command.command("copy")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.option("--all", "everything", is_flag=True, help="Copy access tokens and trusted folders, too.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Copy access tokens, trusted folders and saved permissions, too."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
 @output_format
 def copy_command(source: str, target: str, everything: bool, dry_run: bool, as_json: bool) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,11 @@ def _locked(descriptor: int) -> bool:
         else:
             return True
     return False
+
+
+def place_of(home: Path) -> str:
+    """The server of a home among those of all machines that share a token."""
+    return f"{socket.gethostname()}:{home.resolve()}"
 
 
 def listening(home: Path) -> Listening | None:

@@ -31,8 +31,6 @@ class Keeper:
         self._store = store
         self._relay = relay
         self._tasks = BackgroundTasks()
-        self.taken_over = 0
-        """Sessions with a run that this node took over since it started."""
 
     def start(self, *, durable: bool) -> None:
         """Only a `durable` node resumes the runs of others."""
@@ -59,7 +57,6 @@ class Keeper:
     async def _take_over(self) -> None:
         await self._store.free_abandoned()
         while claimed := await self._store.claim_abandoned(PORTION):
-            self.taken_over += len(claimed)
             log.info("this node takes over %d sessions", len(claimed))
             await asyncio.gather(*(self._cluster.local.recover(session_id) for session_id in claimed))
 

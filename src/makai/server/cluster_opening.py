@@ -98,7 +98,7 @@ async def _join(
             link_socket = NodeSocket(local, secrets, *host_and_port(cluster.listen, "`listen` in [cluster]"))
         sessions.start(link_socket, durable=durable)
         log.on_lease_lost(observer.lease_lost)
-        observer.store_joined(lambda: health_of(log, sessions.taken_over))
+        observer.store_joined(lambda: health_of(log, log.taken_over))
         if durable:
             local.start_index()
     except BaseException:

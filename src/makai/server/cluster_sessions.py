@@ -97,11 +97,6 @@ class ClusterSessions:
     def is_closing(self) -> bool:
         return self._closing
 
-    @property
-    def taken_over(self) -> int:
-        """Sessions with a run that this node took over since it started."""
-        return self._keeper.taken_over
-
     async def is_ready(self) -> bool:
         """Whether this node can serve clients: it has its lease, the database answers, and it is not about to end."""
         if self._draining or self._closing:

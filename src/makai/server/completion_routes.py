@@ -1,12 +1,11 @@
 """What the page's message field completes and attaches: files after an `@`, slash commands, and the message that a text
-with either of them stands for. Sessions answer for their folder; before there is one, the caller names a folder in
-which it may begin sessions."""
+with either of them stands for. Sessions answer for their folder, which may be on another machine; before there is one,
+the caller names a folder of this machine in which it may begin sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from makai.agent.builtin_prompts import BUILTIN_PROMPTS, with_hints
 from makai.agent.custom_commands import find_commands
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.home import home_directory
+from makai.core.session_files import Mentioned
 from makai.core.visible_text import one_line
 from makai.protocols.acp.slash_commands import (
     COMPACT,
@@ -31,19 +31,18 @@ from makai.server.acp_commands import SessionCommands
 from makai.server.allowed_folders import allowed_folder
 from makai.server.folder_routes import typed_path
 from makai.server.http_json import answer, answering, read_body
-from makai.server.readable_files import ReadableFiles
 from makai.server.scopes import ScopedSessions, check_all_sessions
 from makai.server.session_names import session_id_of
 from makai.sessions import requests as req
+from makai.sessions.folder_files import FileIndexes
+from makai.sessions.readable_files import ReadableFiles
 from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState
-from makai.tools.file_index import FileIndex, FoundPaths
+from makai.tools.file_mentions import mentions
 from makai.transports.http_guard import caller_of
 from makai.wire.json_rpc_errors import RpcError
 
 MAX_BODY: Final = 1024 * 1024
-MAX_INDEXES: Final = 8
-MAX_PREFIX: Final = 1_000
 _OF_THE_PAGE: Final = frozenset({COMPACT, UNDO, REDO, DIFF})
 """Commands that the page carries out itself."""
 
@@ -55,8 +54,7 @@ class ComposeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CompletionRoutes:
     def __init__(self, sessions: Callable[[], Awaitable[Sessions]]) -> None:
         self._sessions = sessions
-        self._indexes: OrderedDict[str, FileIndex] = OrderedDict()
-        """By folder, the one that was asked last at the end."""
+        self._indexes = FileIndexes()
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_get("/api/files", answering(self._files_of_folder))
@@ -69,7 +67,7 @@ class CompletionRoutes:
     async def _files_of_folder(self, request: web.Request) -> web.Response:
         folder, _ = await self._folder(request)
         readable = await asyncio.to_thread(ReadableFiles.of_folder, (folder,), home_directory(os.environ), os.environ)
-        return answer(await self._found(folder, readable, request))
+        return answer(await self._indexes.find(folder, readable, request.query.get("prefix", "")))
 
     async def _commands_of_folder(self, request: web.Request) -> web.Response:
         """The commands that were written as files, as a new session in this folder would have them."""
@@ -81,9 +79,7 @@ class CompletionRoutes:
 
     async def _files(self, request: web.Request) -> web.Response:
         sessions, session_id = await self._session(request)
-        state = await sessions.dispatch(req.GetState(session_id))
-        readable = await asyncio.to_thread(ReadableFiles.of_session, state, home_directory(os.environ), os.environ)
-        return answer(await self._found(state.cwd or "", readable, request))
+        return answer(await sessions.dispatch(req.FindFiles(session_id, request.query.get("prefix", ""))))
 
     async def _commands(self, request: web.Request) -> web.Response:
         """Commands of files, of MCP servers that are up, and of an external agent."""
@@ -110,10 +106,9 @@ class CompletionRoutes:
         sessions, session_id = await self._session(request)
         state = await sessions.dispatch(req.GetState(session_id))
         message = await self._expanded(sessions, session_id, state, text)
-        if state.cwd is None:
-            return answer({"text": message, "files": (), "images": (), "notices": ()})
-        readable = await asyncio.to_thread(ReadableFiles.of_session, state, home_directory(os.environ), os.environ)
-        mentioned = await asyncio.to_thread(readable.mentioned, message)
+        mentioned = Mentioned()
+        if mentions(message):
+            mentioned = await sessions.dispatch(req.ReadMentioned(session_id, message))
         files = [{"uri": file.uri, "text": file.text} for file in mentioned.files]
         images = [{"data": image.data, "mime_type": image.mime_type} for image in mentioned.images]
         return answer({"text": message, "files": files, "images": images, "notices": mentioned.notices})
@@ -134,24 +129,6 @@ class CompletionRoutes:
             raise InvalidRequest(f"There is no command /{one_line(asked.name, 60)}.", hint="Type / to see them.")
         return text
 
-    async def _found(self, folder: str, readable: ReadableFiles, request: web.Request) -> FoundPaths:
-        prefix = request.query.get("prefix", "")
-        if len(prefix) > MAX_PREFIX:
-            raise InvalidRequest(f"A prefix has at most {MAX_PREFIX} characters.")
-        if prefix.startswith(("/", "~")) or ".." in prefix.split("/"):
-            return FoundPaths()  # only what is in the folder is offered
-        found = await self._index(folder).find(prefix)
-        named = [path for path in found.paths if _is_utf8(path)]  # no message could name the others
-        paths = await asyncio.to_thread(lambda: tuple(filter(readable.may_read, named)))
-        return msgspec.structs.replace(found, paths=paths)
-
-    def _index(self, folder: str) -> FileIndex:
-        index = self._indexes.pop(folder, None) or FileIndex(folder)
-        self._indexes[folder] = index
-        while len(self._indexes) > MAX_INDEXES:
-            self._indexes.popitem(last=False)[1].close()
-        return index
-
     async def _folder(self, request: web.Request) -> tuple[str, Sessions]:
         """The folder that the request names, free of links, and the sessions."""
         caller = caller_of(request)
@@ -165,16 +142,7 @@ class CompletionRoutes:
         return sessions, await session_id_of(sessions, request.match_info["id"])
 
     async def _close(self, app: web.Application) -> None:
-        for index in self._indexes.values():
-            index.close()
-
-
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        self._indexes.close()
 
 
 def _command(name: str, description: str, argument: str) -> dict[str, Any]:

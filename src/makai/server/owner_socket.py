@@ -110,6 +110,8 @@ class OwnerSocket(LinkServer):
         await self.close()
 
     async def _serve(self, channel: Channel, peer: Peer) -> None:
+        # A server that started later in this home may have put the token of its cluster in the file.
+        self._key = await asyncio.to_thread(load_or_create_token, self._home)
         await self._serve_channel(channel)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import ssl
@@ -16,11 +17,12 @@ import msgspec
 from aiohttp import web
 
 from makai.auth.credentials import is_loopback
-from makai.auth.private_files import load_or_create_token
+from makai.auth.opening import open_server_token
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 from makai.core.session_events import SandboxLevel
-from makai.server.announcement import announced
+from makai.providers.logins import CONFIG_FILE, read_config
+from makai.server.announcement import announced, place_of
 from makai.server.app import make_app
 from makai.server.backend import Backend
 from makai.server.log_json import server_log
@@ -80,7 +82,8 @@ async def serve(
     """`observability` is the one that `backend` reports to."""
     tls = _tls(options)
     _refuse_open_doors(options, tls)
-    token = load_or_create_token(home)
+    user = await asyncio.to_thread(read_config, home / CONFIG_FILE)
+    token = await asyncio.to_thread(open_server_token, home, user, os.environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     observed = observability or Observability(options.log_format)
@@ -96,9 +99,11 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
             stack.callback(loop.remove_signal_handler, number)
+        await source.prepare_logins()
         listener = _listen(options)
         port = listener.getsockname()[1]
-        guard = Guard(_guard_config(options, port, token, tls=tls is not None))
+        config = _guard_config(options, port, token, tls=tls is not None)
+        guard = Guard(msgspec.structs.replace(config, place=place_of(home)))
         # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
         acp = _acp_server(options, source, makai)
         app = make_app(

@@ -128,6 +128,7 @@ class SessionSource:
         from makai.server.session_router import SessionRouter
 
         home = self._folder()
+        await self.prepare_logins()
 
         async def own() -> Sessions:
             observer = self._observer or NO_OBSERVER
@@ -135,6 +136,16 @@ class SessionSource:
             return self._owned
 
         return await SessionRouter.open(home, own, environ=self._environ)
+
+    async def prepare_logins(self) -> None:
+        """Look up shared logins for the first time, in a thread: it waits for the database, and later ones do not. What
+        fails is said when a login is needed."""
+        from makai.auth.opening import are_logins_shared
+        from makai.providers.logins import CONFIG_FILE, read_config
+
+        config = await asyncio.to_thread(read_config, self._folder() / CONFIG_FILE)
+        if are_logins_shared(config, self._environ):
+            await asyncio.to_thread(self._backend.auth().list_providers)
 
     async def is_ready(self) -> bool:
         """Whether the sessions can be used. A node of a cluster is ready while it is a live member."""

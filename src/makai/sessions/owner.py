@@ -49,6 +49,7 @@ from makai.sessions.commands import (
     SetModel,
     WithdrawInput,
 )
+from makai.sessions.folder_files import FolderFiles
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of, last_event
 from makai.sessions.index.indexer import INDEX_NAME, Indexer
@@ -131,6 +132,7 @@ class OwnedSessions:
         self._environ = environ
         self._undo = FileUndo(home, log, self._tasks, clock, self._session)
         self._command_files = CommandFiles(home, log, self._session)
+        self._folder_files = FolderFiles(home, self._session)
         self._prompts = SessionPrompts(self._workbenches, self._session)
         self._on_process = on_process
         self._indexer = Indexer(log, index, self._tasks, clock)
@@ -220,6 +222,7 @@ class OwnedSessions:
         loading = set(self._loading.values())
         for task in loading:
             task.cancel()
+        self._folder_files.close()
         await self._tasks.close(CLOSE_S)
         if loading:
             await asyncio.wait(loading, timeout=CLOSE_S)
@@ -352,6 +355,9 @@ class OwnedSessions:
     _handles(req.GetSessionDiff)(lambda self, request: self._undo.diff(request))
     _handles(req.ListCommands)(lambda self, request: self._command_files.summaries(request))
     _handles(req.ExpandCommand)(lambda self, request: self._command_files.expand(request))
+    _handles(req.HasFolder)(lambda self, request: self._folder_files.is_at(request))
+    _handles(req.FindFiles)(lambda self, request: self._folder_files.find(request))
+    _handles(req.ReadMentioned)(lambda self, request: self._folder_files.mentioned(request))
     _handles(req.ListPrompts)(lambda self, request: self._prompts.list(request))
     _handles(req.GetPrompt)(lambda self, request: self._prompts.get(request))
     _handles(req.ListNodes)(lambda self, request: nodes_of(self._log))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from makai.core.config import Config
 from makai.core.errors import SessionRefused
 from makai.sessions import commands as cmd
 from makai.sessions.live import LiveSession
+from makai.sessions.log.opening import is_postgres, store_of
 
 NEEDS_FOLDER: Final = (cmd.Send, cmd.RetryRun, cmd.Compact, cmd.RestoreFiles, cmd.SetHarness)
 """Commands that start a run, change files, or ask an agent about the folder."""
@@ -26,6 +30,13 @@ def check_folder(session: LiveSession) -> None:
             hint="Start makai there; the session can be read meanwhile. Or give this machine the same folders, and "
             "that label in `labels` of [cluster].",
         )
+
+
+def labels_here(home: Path, config: Config) -> tuple[str, ...]:
+    """Which folders this machine has, as the labels of its node; empty when its sessions are in no cluster."""
+    if not is_postgres(store_of(home, config)):
+        return ()
+    return config.cluster.labels or (config.cluster.name or socket.gethostname(),)
 
 
 def with_real_folders(create: cmd.Create) -> cmd.Create:

@@ -18,6 +18,7 @@ from makai.core.errors import SessionRefused
 from makai.core.secret import Secret
 from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import DecodedMode, FileDiff, HasPermissionMode, RestoreDirection, SessionTerms
+from makai.core.session_files import FoundPaths, Mentioned
 from makai.core.settings import SettingsLayer
 from makai.sessions import commands as cmd
 from makai.sessions.index import base as index
@@ -289,6 +290,29 @@ class ExpandCommand(Query[str | None], frozen=True):
     session_id: str
     name: str
     argument: str = ""
+
+
+class HasFolder(Query[bool], frozen=True):
+    """Whether the machines with one of these labels have the session's folder. Where there is no cluster, the only
+    machine has it."""
+
+    session_id: str
+    labels: tuple[str, ...] = ()
+
+
+class FindFiles(Query[FoundPaths], frozen=True):
+    """Files of the session's folder that are probably meant by what was typed after an `@`. Raises `SessionRefused`
+    when no running machine has the folder."""
+
+    session_id: str
+    prefix: str = ""
+
+
+class ReadMentioned(Query[Mentioned], frozen=True):
+    """The files that a text names with an `@`, as far as tools may read them without asking. Raises as `FindFiles`."""
+
+    session_id: str
+    text: str
 
 
 class ListApprovals(Query[list[base.PendingApproval]], frozen=True):

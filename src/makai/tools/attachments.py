@@ -73,8 +73,7 @@ def attach(text: str, folders: Sequence[str], pictures: Mapping[str, Image]) -> 
     Paths are relative to the first of the `folders`. A file in none of them is attached, because the user named it, and
     a notice says so.
     """
-    named = sorted((each for each in pictures if each in text), key=text.index)
-    shown = [pictures[each] for each in named]
+    shown = pictures_in(text, pictures)
     existing = [_existing(mentioned, folders) for mentioned in mentions(text)[:MAX_ATTACHED]]
     paths = {os.path.realpath(path): path for path in existing if path is not None}
     outside = [
@@ -85,6 +84,11 @@ def attach(text: str, folders: Sequence[str], pictures: Mapping[str, Image]) -> 
     parts, problems = _parts(paths.values())
     content = (Text(text=text), *shown, *parts) if shown or parts else text
     return AttachedContent(content=content, notices=(*outside, *problems))
+
+
+def pictures_in(text: str, pictures: Mapping[str, Image]) -> list[Image]:
+    """Those whose placeholders are in the text, in their order there."""
+    return [pictures[each] for each in sorted((each for each in pictures if each in text), key=text.index)]
 
 
 def attach_files(text: str, paths: Sequence[str]) -> AttachedContent:

@@ -16,9 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from makai.core.errors import MakaiError
+from makai.core.session_files import FoundPaths
 from makai.tools.fuzzy import best_matches
 from makai.tools.search_worker import files_below
 from makai.tools.workspace import Workspace
@@ -32,12 +31,6 @@ PATIENCE_S: Final = 0.15
 """How long an answer waits for a walk to end."""
 MAX_FOUND: Final = 50
 _BATCH: Final = 500
-
-
-class FoundPaths(msgspec.Struct, frozen=True, kw_only=True):
-    paths: tuple[str, ...] = ()
-    """Relative to the folder, or as they were begun; folders end in a slash."""
-    is_complete: bool = True
 
 
 class FileIndex:

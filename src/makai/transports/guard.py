@@ -76,6 +76,9 @@ class GuardConfig(msgspec.Struct, frozen=True):
     failures: FailureRate = FailureRate()
     wall_clock: Callable[[], float] = time.time
     """What tickets are good until: they are made by another process."""
+    place: str = ""
+    """Where tickets count. Servers with the same token have different ones: each knows only the tickets that were used
+    with itself."""
 
 
 class GuardedRequest(msgspec.Struct, frozen=True):
@@ -205,7 +208,7 @@ class Guard:
         now = self.config.wall_clock()
         self._used_tickets = {used: end for used, end in self._used_tickets.items() if end >= now}
         is_good = now <= until <= now + TICKET_S and nonce not in self._used_tickets
-        if not is_good or not _ticket(self.config.token, until, nonce).matches(candidate):
+        if not is_good or not _ticket(self.config.token, until, nonce, self.config.place).matches(candidate):
             return None
         self._used_tickets[nonce] = until
         return SERVER
@@ -257,14 +260,15 @@ def page_cookie(token: Secret, token_id: str = "") -> Secret:
     return Secret(f"{TOKEN_MARK}{token_id}.{mac}")
 
 
-def page_ticket(token: Secret, now: float) -> Secret:
-    """What opens the page once, made at `now` (Unix seconds) by a holder of the token."""
-    return _ticket(token, int(now) + TICKET_S, secrets.token_hex(16))
+def page_ticket(token: Secret, now: float, place: str = "") -> Secret:
+    """What opens the page of the server at `place` once, made at `now` (Unix seconds) by a holder of the token."""
+    return _ticket(token, int(now) + TICKET_S, secrets.token_hex(16), place)
 
 
-def _ticket(token: Secret, until: int, nonce: str) -> Secret:
+def _ticket(token: Secret, until: int, nonce: str, place: str) -> Secret:
     said = f"ticket.{until}.{nonce}"
-    return Secret(f"{said}.{hmac.digest(token.reveal().encode(), b'makai page ' + said.encode(), 'sha256').hex()}")
+    meant = f"makai page {said} {place}".encode("utf-8", "surrogateescape")
+    return Secret(f"{said}.{hmac.digest(token.reveal().encode(), meant, 'sha256').hex()}")
 
 
 def is_public(request: GuardedRequest) -> bool:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from support.places import mode, umask
 
+from makai.auth.cluster_key import KEY_VARIABLE
+from makai.auth.opening import open_server_token
 from makai.auth.private_files import FILE_NAME, load_or_create_token
+from makai.core.config import Config, StoreConfig
 from makai.core.errors import InvalidRequest
 
 GOOD = "0123456789abcdefghijklmnopqrstuvwxyzABCDEF_-"
@@ -106,3 +109,34 @@ def test_a_foreign_owner_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(InvalidRequest, match="belongs to another user"):
         load_or_create_token(home)
+
+
+def test_nodes_of_a_cluster_have_the_token_of_its_key_also_where_a_home_had_one_of_its_own(tmp_path: Path) -> None:
+    shared, own = Config(store=StoreConfig(url="postgres://database/makai")), Config()
+    environ = {KEY_VARIABLE: "k" * 40}
+    before = load_or_create_token(tmp_path / "b")
+
+    nodes = [open_server_token(tmp_path / name, shared, environ) for name in ("a", "b", "a")]
+    assert len({*nodes, before}) == 2
+    assert [load_or_create_token(tmp_path / name) for name in ("a", "b")] == nodes[:2]
+    assert [path.name for path in (tmp_path / "b").iterdir()] == [FILE_NAME]
+    assert mode(tmp_path / "b" / FILE_NAME) == 0o600
+    others = [open_server_token(tmp_path / "c", shared, {}), open_server_token(tmp_path / "d", own, environ)]
+    assert len({*nodes, *others}) == 3  # without a shared store, or a key, a home has its own
+    assert open_server_token(tmp_path / "a", shared, {KEY_VARIABLE: "x" * 40}) not in nodes
+
+
+def test_a_token_that_cannot_be_replaced_is_named_and_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = plant(tmp_path / "home")
+
+    def refused(*_: object) -> None:
+        raise OSError(16, "Device or resource busy")  # a file that a container mounts
+
+    monkeypatch.setattr(os, "replace", refused)
+    config = Config(store=StoreConfig(url="postgres://database/makai"))
+    with pytest.raises(InvalidRequest, match="cannot be replaced") as raised:
+        open_server_token(tmp_path / "home", config, {KEY_VARIABLE: "k" * 40})
+    assert (str(path) in raised.value.message, GOOD in str(raised.value)) == (True, False)
+    assert [found.name for found in path.parent.iterdir()] == [FILE_NAME]

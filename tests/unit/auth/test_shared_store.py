@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -243,6 +244,18 @@ def test_while_the_database_is_away_the_copy_is_used_for_a_while_and_changes_fai
     server.sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     wait_until(lambda: store._copy._error is None)
     assert credentials(store.snapshot()) == {"default": KEY.credential}
+
+
+def test_a_database_that_never_answered_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))  # it accepts connections, and says nothing
+    url = f"postgres://makai@127.0.0.1:{silent.getsockname()[1]}/none?connect_timeout=60"
+    with silent, opened(url) as store:
+        monkeypatch.setattr(makai.auth.shared_store, "FIRST_READ_S", 0.2)
+        with pytest.raises(StorageUnavailable, match="no answer"):
+            store.snapshot()
+        monkeypatch.setattr(makai.auth.shared_store, "FIRST_READ_S", 3600.0)  # longer than a test may take
+        with pytest.raises(StorageUnavailable, match="no answer"):
+            store.snapshot()
 
 
 def test_neither_an_error_nor_a_repr_shows_the_password_or_a_secret(store: SharedCredentialStore) -> None:

@@ -9,9 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.cluster import KEY, write_config
 from support.live_sessions import scripted_models
+from support.postgres import shared_server
+from support.tcp_proxy import tcp_proxy
 
+from makai.auth.account_text import StoreSnapshot
+from makai.auth.cluster_key import KEY_VARIABLE
 from makai.core.errors import ChannelClosed
+from makai.providers.runtime import ModelRuntime
 from makai.server.session_source import SessionSource
 from makai.sessions.requests import CreateSession, GetState
 
@@ -67,3 +73,21 @@ async def test_sessions_that_nobody_wanted_are_not_opened_to_be_closed(tmp_path:
     async with scripted_models(tmp_path, "say: Hi.") as models:
         await SessionSource(models, tmp_path / "makai-home").close()
     assert not (tmp_path / "makai-home").joinpath("makai.db").exists()
+
+
+async def test_shared_logins_are_looked_up_before_there_are_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = shared_server()
+    database = server.new_schema()
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    async with tcp_proxy(server.port) as proxy:
+        write_config(tmp_path / "home", "a", database.replace(f":{server.port}", f":{proxy.port}"))
+        async with ModelRuntime({KEY_VARIABLE: KEY}, home=tmp_path / "home") as models:
+            source = SessionSource(models, tmp_path / "home")
+            await source.prepare_logins()
+            proxy.refuses = True
+            proxy.cut()
+
+            assert models.logins.store.snapshot() == StoreSnapshot()  # from memory: nothing can be read now
+            await source.close()

@@ -14,7 +14,7 @@ from support.stores import PostgresStore, change_row, sqlite_log
 
 from makai.core import session_events as ev
 from makai.sessions.log import copying
-from makai.sessions.log.base import EventLog, Record, StoredToken, TrustedFile, TrustedFolder
+from makai.sessions.log.base import EventLog, Record, StoredGrant, StoredToken, TrustedFile, TrustedFolder
 from makai.sessions.log.copying import CopiedSession, CopyReport, copy_beside, copy_sessions
 from makai.sessions.log.memory import MemoryLog
 
@@ -164,6 +164,25 @@ async def test_tokens_and_trust_are_copied_on_demand_and_decisions_of_the_second
     assert await target.trusted_folders() == [TrustedFolder("/one", True), TrustedFolder("/two", False)]
     assert await target.trusted_files("/one") == await source.trusted_files("/one")
     assert TOKEN in await target.tokens()
+
+
+async def test_saved_permissions_are_copied_both_ways_and_the_newer_decision_counts(tmp_path: Path) -> None:
+    def grant(rule: str, ts: int, *, allow: bool = True) -> StoredGrant:
+        return StoredGrant(folder="/work", rule=rule, allow=allow, session_id="s", event_id=1, ts=ts, by="cli")
+
+    nothing = CopyReport(sessions=())
+    async with postgres(PostgresStore(tmp_path)) as database, sqlite_log(tmp_path / "file") as file:
+        await file.import_grants([grant("Bash(ls)", 5), grant("Bash(make)", 5), grant("Edit", 5)])
+        await database.import_grants([grant("Bash(make)", 9, allow=False), grant("Edit", 3, allow=False)])
+
+        rehearsed = await copy_beside(file, database, CopyReport(sessions=(), dry_run=True))
+        assert rehearsed == CopyReport(sessions=(), grants=2, dry_run=True)
+        assert len(await database.grants(None)) == 2
+        assert await copy_beside(file, database, nothing) == CopyReport(sessions=(), grants=2)
+        assert await copy_beside(database, file, nothing) == CopyReport(sessions=(), grants=1)
+        assert await copy_beside(file, database, nothing) == nothing
+        newest = [grant("Bash(ls)", 5), grant("Bash(make)", 9, allow=False), grant("Edit", 5)]
+        assert await file.grants("/work") == await database.grants("/work") == newest
 
 
 async def test_a_session_that_another_node_uses_is_copied_when_that_node_has_ended(tmp_path: Path) -> None:

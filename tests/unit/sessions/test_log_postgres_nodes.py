@@ -72,6 +72,7 @@ async def test_a_session_belongs_to_the_node_that_made_it_until_it_is_released(c
     assert (await two.claim("s")).generation > first.generation
     assert await two.claim("s") == await two.claim("s")
     assert await one.owner("s") == two.node
+    assert (one.taken_over, two.taken_over) == (0, 0)  # no run was left in it
 
 
 async def test_a_session_of_a_node_whose_lease_expired_can_be_claimed_at_once(cluster: Cluster) -> None:
@@ -84,6 +85,8 @@ async def test_a_session_of_a_node_whose_lease_expired_can_be_claimed_at_once(cl
 
     assert (claim.generation > former.generation, claim.is_here) == (True, True)
     assert [node.name for node in await two.nodes()] == ["two"]
+    assert await two.claim("s") == claim
+    assert (one.taken_over, two.taken_over) == (0, 1)
 
 
 async def test_the_sessions_of_dead_nodes_are_taken_over_once_by_nodes_that_have_their_folders(
@@ -106,6 +109,8 @@ async def test_the_sessions_of_dead_nodes_are_taken_over_once_by_nodes_that_have
     taken = [await near.claim_abandoned(4), await near.claim_abandoned(4), await near.claim_abandoned(4)]
     assert sorted(session_id for part in taken for session_id in part) == [f"run {number}" for number in range(6)]
     assert await near.append("run 0", steps(1), 2) == (3, 3)
+    await near.claim("run 1")
+    assert (near.taken_over, far.taken_over) == (6, 1)
 
 
 async def test_a_session_whose_folder_no_live_node_has_can_be_claimed_and_says_that_it_is_not_here(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from makai.core.session_files import FoundPaths
 from makai.tools import file_index
-from makai.tools.file_index import FileIndex, FoundPaths
+from makai.tools.file_index import FileIndex
 
 
 def written(path: Path) -> None:

@@ -207,6 +207,7 @@ def test_a_ticket_cannot_be_made_or_changed_without_the_token() -> None:
         f" {ticket}",
         f"{ticket} ",
         page_ticket(Secret("another"), NOW).reveal(),
+        page_ticket(TOKEN, NOW, "another machine").reveal(),
         page_cookie(TOKEN).reveal(),
     ):
         assert trade(guard, other) == UNAUTHORIZED

@@ -24,8 +24,9 @@ from makai.core.content import SessionPart, Text
 from makai.core.errors import MakaiError
 from makai.core.programs import failed_editor
 from makai.core.session_events import Delivery
+from makai.core.session_files import FoundPaths
 from makai.core.visible_text import one_line, shown
-from makai.tools.attachments import attach, detach
+from makai.tools.attachments import detach
 
 MAX_SHELL_LINES: Final = 30
 """Lines of a command's output that are shown; Ctrl+O shows the rest."""
@@ -57,7 +58,7 @@ class ChatInput:
         """Read the user's commands, look up files and run shell commands until cancelled."""
         self._do(self._load_commands)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.composer.follow_files(lambda: self._chat().cwd))
+            group.create_task(self.composer.follow_files(lambda: self._chat().cwd, self._find_elsewhere))
             group.create_task(self._run_shells())
 
     def lines(self, rows: int) -> list[Line]:
@@ -129,7 +130,7 @@ class ChatInput:
         chat = self._chat()
         outputs, self._outputs = self._outputs, []
         try:
-            attached = await asyncio.to_thread(attach, draft.text, chat.folders, draft.pictures)
+            attached = await chat.attached(draft.text, draft.pictures)
             self._show([note(notice, "warn") for notice in attached.notices])
             content = attached.content
             if outputs:
@@ -183,10 +184,19 @@ class ChatInput:
     def _start_shell(self, command: str) -> None:
         if not command:
             self._show([note("Write a command after the !, such as !ls", "warn")])
+        elif not self._chat().has_folder:
+            self._show(
+                [note("The folder of this session is on another machine: a command here would not run in it.", "warn")]
+            )
         elif self._shell_runs.full():
             self._screen.bell()
         else:
             self._shell_runs.put_nowait(ShellRun(command, self._chat().cwd))
+
+    async def _find_elsewhere(self, query: str) -> FoundPaths | None:
+        """Files of a session whose folder is on another machine; None when it is on this one."""
+        chat = self._chat()
+        return None if chat.has_folder else await chat.find_files(query)
 
     def stop_shell(self) -> bool:
         """Stop the user's command; False when none runs."""

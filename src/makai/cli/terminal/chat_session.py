@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 from uuid import uuid4
 
@@ -19,10 +19,11 @@ from makai.catalog.model_ref import ref_of
 from makai.cli.terminal.styled_text import Piece, note
 from makai.cli.terminal.transcript_view import TranscriptView
 from makai.core import session_events as ev
-from makai.core.content import SessionPart, own_words
+from makai.core.content import Image, SessionPart, Text, own_words
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.core.home import home_directory
 from makai.core.model import Model
+from makai.core.session_files import FoundPaths
 from makai.core.visible_text import one_line
 from makai.harness.registry import NATIVE, harness_id_of
 from makai.sessions import commands as cmd
@@ -30,9 +31,21 @@ from makai.sessions.history import History
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded
 from makai.sessions.project_aliases import expanded_alias
-from makai.sessions.requests import CreateSession, ForkSession, GetState, IsTrusted, ReadEvents, RunCommand
+from makai.sessions.requests import (
+    CreateSession,
+    FindFiles,
+    ForkSession,
+    GetState,
+    HasFolder,
+    IsTrusted,
+    ReadEvents,
+    ReadMentioned,
+    RunCommand,
+)
 from makai.sessions.service import Follower, Sessions
 from makai.sessions.state import SessionState, Waiting
+from makai.tools.attachments import AttachedContent, attach, pictures_in
+from makai.tools.file_mentions import mentions
 
 FIRST_WINDOW: Final = 500
 """Events from the end of a session that are looked at when it is opened."""
@@ -68,7 +81,9 @@ class ChatSession:
         me: str,
         finished_length: Callable[[str], int],
         run_terms: ev.RunTerms,
+        labels: tuple[str, ...] = (),
     ) -> None:
+        """`labels` say which folders of a cluster this machine has; empty where there is no cluster."""
         self.sessions = sessions
         self.models = models
         self.session_id: str | None = None
@@ -80,11 +95,14 @@ class ChatSession:
         """Digests of the project files that `/trust` showed last."""
         self.commands: dict[str, CustomCommand] = {}
         """The user's own slash commands."""
+        self.has_folder = True
+        """Whether the session's folder is on this machine. Where it is not, its files are asked for."""
         self._wanted = wanted
         self._show = show
         self._me = me
         self._finished_length = finished_length
         self._run_terms = run_terms
+        self._labels = labels
         self._sent: set[str] = set()
         """Input ids of everything that was sent here, in whichever session."""
         self._begun = asyncio.Event()
@@ -115,11 +133,15 @@ class ChatSession:
         view = self._new_view(state)
         events, is_whole = await self._newest_events(session_id, state.last_event_id)
         pieces = view.take_all(events)
+        if self._labels:
+            self.has_folder = await self.sessions.dispatch(HasFolder(session_id, self._labels))
         self._switch(session_id, view)
         title = f" ({one_line(state.title)})" if state.title else ""
         head = [note(f"Session {session_id}{title}")]
         if not is_whole:
             head.append(note(f"Earlier messages are not shown here; `makai sessions show {session_id}` has them."))
+        if not self.has_folder:
+            head.append(note(f"Its folder {one_line(state.cwd or '')} is on another machine."))
         self._show([*head, *pieces])
 
     async def fork(self) -> str:
@@ -137,11 +159,12 @@ class ChatSession:
             harness=state.harness,
             model_ref=state.model_ref,
             mode=state.mode,
-            cwd=state.cwd,
+            cwd=state.cwd if self.has_folder else self._wanted.cwd,
             terms=state.terms,
             title="",
             session_id=None,
         )
+        self.has_folder = True
         self._switch(None, self._new_view(_state_of(self._wanted)))
 
     def _switch(self, session_id: str | None, view: TranscriptView) -> None:
@@ -212,11 +235,33 @@ class ChatSession:
     async def load_commands(self) -> list[str]:
         """Read the user's own slash commands, those of the project when its folder is trusted. Returns why others could
         not be read."""
-        trusted = self.cwd is not None and await self.sessions.dispatch(IsTrusted(self.cwd))
+        folder = self.cwd if self.has_folder else None
+        trusted = folder is not None and await self.sessions.dispatch(IsTrusted(folder))
         home = home_directory(os.environ)
         problems: list[str] = []
-        self.commands = await asyncio.to_thread(find_commands, home, self.cwd, trusted=trusted, problem=problems.append)
+        self.commands = await asyncio.to_thread(find_commands, home, folder, trusted=trusted, problem=problems.append)
         return problems
+
+    async def attached(self, text: str, pictures: Mapping[str, Image]) -> AttachedContent:
+        """The message with the files that it names and the pictures whose placeholders are in it. Files are read on the
+        machine that has the session's folder."""
+        if self.has_folder or not mentions(text):
+            return await asyncio.to_thread(attach, text, self.folders, pictures)
+        found = await self.sessions.dispatch(ReadMentioned(self.the_session(), text))
+        content: tuple[SessionPart, ...] = (
+            Text(text=text),
+            *pictures_in(text, pictures),
+            *found.images,
+            *found.files,
+        )
+        return AttachedContent(content=content, notices=found.notices)
+
+    async def find_files(self, query: str) -> FoundPaths:
+        """Files of a folder that is on another machine."""
+        try:
+            return await self.sessions.dispatch(FindFiles(self.the_session(), query))
+        except MakaiError:
+            return FoundPaths()  # sending the message says why
 
     async def send(self, content: str | tuple[SessionPart, ...], delivery: ev.Delivery = "queue") -> int:
         """Send a message. While a run is active it is queued, or steers the run. Returns the id of an event by which

@@ -31,6 +31,7 @@ from makai.core.visible_text import one_line
 from makai.harness.registry import NATIVE
 from makai.providers.runtime import ModelRuntime
 from makai.server.demo import make_demo
+from makai.sessions.placement import labels_here
 from makai.sessions.requests import CreateSession
 from makai.sessions.state import SessionState
 
@@ -74,6 +75,7 @@ async def chat_until_left(request: RunRequest) -> int:
                 me=f"terminal-{os.getpid()}",
                 finished_length=finished_length if can_redraw() else len,
                 run_terms=request.terms,
+                labels=labels_here(models.home, models.logins.config),
             )
             EARLY_PROMPT.hide()
             await _begin(request, chat, models)

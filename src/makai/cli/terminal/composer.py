@@ -5,7 +5,7 @@ its placeholders. It knows no session; `ChatUI` gives it the commands and the fi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,9 +13,10 @@ import msgspec
 from makai.cli.terminal.menu import MAX_ROWS, Choice, ChoiceMenu, Picker
 from makai.cli.terminal.styled_text import Line, Span, line
 from makai.core.content import Image
+from makai.core.session_files import FoundPaths
 from makai.tools.attachments import PICTURE, dragged_picture, placeholder
 from makai.tools.file_errors import printable
-from makai.tools.file_index import FileIndex, FoundPaths
+from makai.tools.file_index import FileIndex
 from makai.tools.file_mentions import mention, path_being_typed
 
 if TYPE_CHECKING:
@@ -93,25 +94,30 @@ class Composer:
         else:
             self._found = None
 
-    async def follow_files(self, folder: Callable[[], str | None]) -> None:
-        """Look up the files for what is typed after an `@`, until cancelled."""
+    async def follow_files(
+        self, folder: Callable[[], str | None], elsewhere: Callable[[str], Awaitable[FoundPaths | None]]
+    ) -> None:
+        """Look up the files for what is typed after an `@`, until cancelled: by `elsewhere`, or in the folder when that
+        finds None."""
         try:
             while True:
                 await self._asked.wait()
                 self._asked.clear()
                 query, here = self._query(), folder()
                 if query is not None and here is not None:
-                    await self._find(query, here)
+                    self._set_found(query, await elsewhere(query) or await self._find(query, here))
         finally:
             if self._files is not None:
                 self._files.close()
 
-    async def _find(self, query: str, folder: str) -> None:
+    async def _find(self, query: str, folder: str) -> FoundPaths:
         if self._files is None or self._files.folder != folder:
             if self._files is not None:
                 self._files.close()
             self._files = FileIndex(folder)
-        found = await self._files.find(query)
+        return await self._files.find(query)
+
+    def _set_found(self, query: str, found: FoundPaths) -> None:
         if self._query() == query:
             self._found = query, found
             self._refresh()

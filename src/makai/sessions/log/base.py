@@ -214,7 +214,7 @@ class Claim(msgspec.Struct, frozen=True):
     is_here: bool = True
     """Whether this machine has the session's folder. Elsewhere the session can be read, and no run can work in it."""
     place: str = ""
-    """The label of the machines that have the folder; empty when there is none."""
+    """The label of the machines that have the folder, if there is one; empty where there is no cluster."""
 
 
 class EventLog(Protocol):
@@ -289,6 +289,10 @@ class EventLog(Protocol):
 
     async def revoke(self, folder: str, rule: str) -> bool:
         """Remove a decision for always, durably; False when there was none."""
+
+    async def import_grants(self, grants: Sequence[StoredGrant]) -> None:
+        """Store decisions for always of another log, durably. One about the same folder and rule stays unless it is
+        older."""
 
     async def trust(self, folder: str, trusted: bool, files: Sequence[TrustedFile] = ()) -> None:
         """Store a decision about a folder and everything beneath it, durably. The path is absolute and resolved.

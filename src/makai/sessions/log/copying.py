@@ -16,6 +16,7 @@ import msgspec
 from makai.core.errors import InvalidRequest, LogConflict, LogDamaged, SessionElsewhere
 from makai.sessions.log import encoding, projection
 from makai.sessions.log.base import BATCH_EVENTS, EventLog, Record, SessionSummary, every_session
+from makai.sessions.log.permissions import newer_grants
 
 MAX_COMMIT_BYTES: Final = 8 * 1024 * 1024
 _ENDED: Final = frozenset({"idle", "closed", "finished", "error"})
@@ -40,6 +41,8 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[CopiedSession, ...]
     tokens: int = 0
     trusted_folders: int = 0
+    grants: int = 0
+    """Saved permissions."""
     refused_tokens: tuple[str, ...] = ()
     """Names that are taken by other tokens in the second store."""
     dry_run: bool = False
@@ -102,7 +105,8 @@ async def copy_session(source: EventLog, target: EventLog, summary: SessionSumma
 
 
 async def copy_beside(source: EventLog, target: EventLog, report: CopyReport) -> CopyReport:
-    """Copy the tokens of callers and which folders are trusted. What the second store has is left as it is."""
+    """Copy the tokens of callers, which folders are trusted, and saved permissions. What the second store has is left
+    as it is, but for a permission that was decided later in the first one."""
     tokens, refused = 0, []
     present = {token.token_id for token in await target.tokens()}
     for token in await source.tokens():
@@ -117,7 +121,16 @@ async def copy_beside(source: EventLog, target: EventLog, report: CopyReport) ->
     folders = [folder for folder in await source.trusted_folders() if folder.folder not in decided]
     for word in () if report.dry_run else folders:
         await target.trust(word.folder, word.trusted, await source.trusted_files(word.folder))
-    return msgspec.structs.replace(report, tokens=tokens, trusted_folders=len(folders), refused_tokens=tuple(refused))
+    grants = newer_grants(await target.grants(None), await source.grants(None))
+    if grants and not report.dry_run:
+        await target.import_grants(grants)
+    return msgspec.structs.replace(
+        report,
+        tokens=tokens,
+        trusted_folders=len(folders),
+        grants=len(grants),
+        refused_tokens=tuple(refused),
+    )
 
 
 async def _first_difference(source: EventLog, target: EventLog, session_id: str, last: int) -> int | None:

@@ -138,6 +138,11 @@ class MemoryLog:
         self._check_owner()
         return self._store.grants.pop((folder, rule), None) is not None
 
+    async def import_grants(self, grants: Sequence[base.StoredGrant]) -> None:
+        self._check_owner()
+        newer = permissions.newer_grants(self._store.grants.values(), grants)
+        self._store.grants.update({(grant.folder, grant.rule): grant for grant in newer})
+
     async def trust(self, folder: str, trusted: bool, files: Sequence[base.TrustedFile] = ()) -> None:
         self._check_owner()
         folder = permissions.checked_folder(folder)

@@ -42,6 +42,10 @@ class ClusterLog(EventLog, Protocol):
     def node(self) -> Node:
         """This process."""
 
+    @property
+    def taken_over(self) -> int:
+        """How many sessions with a run of an ended node this process claimed since it started, asked for or not."""
+
     def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
         """Call `call` in the event loop when this node could not renew its lease in time, by its own clock: other nodes
         may own its sessions by now. From then until it has joined again, `append` and `claim` raise `OwnershipLost`.

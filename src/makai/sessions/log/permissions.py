@@ -56,6 +56,18 @@ def put_grants(connection: sqlite3.Connection, grants: Iterable[StoredGrant]) ->
         )
 
 
+def newer_grants(present: Iterable[StoredGrant], given: Iterable[StoredGrant]) -> list[StoredGrant]:
+    """Those of `given` that are about another folder or rule than those that are present, or newer."""
+    known = {(grant.folder, grant.rule): grant.ts for grant in present}
+    return [grant for grant in given if grant.ts > known.get((grant.folder, grant.rule), -1)]
+
+
+def import_grants(connection: sqlite3.Connection, grants: Iterable[StoredGrant]) -> bool:
+    """Store those that are newer than what is there; always True."""
+    put_grants(connection, newer_grants(list_grants(connection, None), grants))
+    return True
+
+
 def list_grants(connection: sqlite3.Connection, folder: str | None) -> list[StoredGrant]:
     rows = connection.execute(
         "SELECT folder, rule, data, checksum FROM permission_grant WHERE ? IS NULL OR folder = ? ORDER BY folder, rule",

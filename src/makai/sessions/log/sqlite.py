@@ -175,6 +175,9 @@ class SqliteLog:
     async def revoke(self, folder: str, rule: str) -> bool:
         return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
 
+    async def import_grants(self, grants: Sequence[base.StoredGrant]) -> None:
+        await self._change(lambda connection: permissions.import_grants(connection, grants))
+
     async def trust(self, folder: str, trusted: bool, files: Sequence[base.TrustedFile] = ()) -> None:
         word = base.TrustedFolder(permissions.checked_folder(folder), trusted)
         await self._change(lambda connection: permissions.put_trust(connection, word, files))

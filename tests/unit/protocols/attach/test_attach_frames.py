@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from support.profiles import examples
 from support.session_trials import Trial
 
-from makai.core.content import Text
+from makai.core.content import Image, Resource, Text
 from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
 from makai.core.server_prompts import ServerPrompt, ServerPromptArgument
 from makai.core.session_events import FileDiff, SessionTerms
+from makai.core.session_files import FoundPaths, Mentioned
 from makai.core.settings import SettingsLayer
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.attach import frames
@@ -74,6 +75,9 @@ REQUESTS: list[req.Request[Any]] = [
     req.GetPrompt("s", "docs", "summary", {"topic": "x"}),
     req.ListCommands("s"),
     req.ExpandCommand("s", "fix", "1 2"),
+    req.HasFolder("s", ("a", "b")),
+    req.FindFiles("s", "src/a"),
+    req.ReadMentioned("s", "Look at @a"),
     req.ReleaseAgent("s"),
     req.DeleteSession("s"),
     req.IsTrusted("/a"),
@@ -123,6 +127,12 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.GetPrompt("s", "a", "b"), "the text"),
     (req.ListCommands("s"), [req.CommandSummary(name="fix", description="Fix it", argument_hint="NUMBER")]),
     (req.ExpandCommand("s", "fix"), None),
+    (req.HasFolder("s", ("a",)), True),
+    (req.FindFiles("s"), FoundPaths(paths=("a/", "a/b"), is_complete=False)),
+    (
+        req.ReadMentioned("s", "@a @b"),
+        Mentioned(files=(Resource(uri="file:///a", text="x"),), images=(Image(data="AA==", mime_type="image/png"),)),
+    ),
     (req.DeleteSession("s"), True),
     (req.SetTrust("/a", True), False),
     (

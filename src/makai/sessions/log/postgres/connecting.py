@@ -29,16 +29,18 @@ ANSWER_S: Final = 20.0
 MAX_CONNECTIONS: Final = 4
 """Of a pool. Further readers wait."""
 MAX_IDLE_S: Final = 300.0
+_NEW_ATTEMPTS: Final = 2
+"""On new connections. One that was idle may have ended long ago, and does not count."""
 _CLOSED: Final = "The log is closed."
 
 
 class Database(PostgresAddress):
     """The database that holds the log."""
 
-    async def connect(self) -> Connection:
+    async def connect(self, seconds: float = CONNECT_S) -> Connection:
         """A connection without a transaction, on which each statement commits by itself."""
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(seconds):
                 connection = await psycopg.AsyncConnection.connect(
                     **self.settings,  # type: ignore[arg-type]
                     autocommit=True,
@@ -53,6 +55,14 @@ class Database(PostgresAddress):
             f"Sessions cannot be stored or read in PostgreSQL ({self.text_of(error)}).",
             hint="Make sure that the database runs and can be reached, then try again.",
         )
+
+
+def of_unknown_outcome(error: StorageUnavailable) -> StorageUnavailable:
+    """The error of a change that was sent to the database, and may be stored."""
+    return StorageUnavailable(
+        f"{error.message} Whether the last change was stored is not known yet.",
+        hint="Make sure that the database runs. Look at what is stored before you try again.",
+    )
 
 
 @contextmanager
@@ -83,8 +93,8 @@ class ConnectionPool:
         self._closing = False
 
     async def run(self, ask: Callable[[Connection], Awaitable[T]], seconds: float = ANSWER_S) -> T:
-        """The answer of `ask`, which may be called a second time when its connection was lost. Raises
-        `StorageUnavailable` when the database does not answer."""
+        """The answer of `ask`, which may be called again when its connection was lost. Raises `StorageUnavailable` when
+        the database does not answer."""
         if self._closing:
             raise StorageUnavailable(_CLOSED)
         task = asyncio.get_running_loop().create_task(self._run(ask, seconds), name="makai-postgres")
@@ -105,26 +115,32 @@ class ConnectionPool:
             task.exception()  # a caller that still waits raises it
 
     async def _run(self, ask: Callable[[Connection], Awaitable[T]], seconds: float) -> T:
+        loop = asyncio.get_running_loop()
         async with self._slots:
+            give_up = loop.time() + seconds
             try:
-                connection, is_new = await self._connection()
-                try:
-                    return await self._ask(connection, ask, seconds)
-                except psycopg.Error as error:
-                    if is_new or not is_retryable(error):
-                        raise
-                return await self._ask(await self._new(), ask, seconds)
+                connection = await self._idle_connection()
+                attempts_left = _NEW_ATTEMPTS + (connection is not None)
+                while True:
+                    attempts_left -= 1
+                    connection = connection or await self._new()
+                    try:
+                        return await self._ask(connection, ask, seconds)
+                    except psycopg.Error as error:
+                        if not attempts_left or loop.time() >= give_up or not is_retryable(error):
+                            raise
+                    connection = None
             except psycopg.Error as error:
                 raise self._database.unavailable(error) from None
 
-    async def _connection(self) -> tuple[Connection, bool]:
+    async def _idle_connection(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
             since, connection = self._idle.pop()
             if now - since < MAX_IDLE_S and not connection.closed:
-                return connection, False
+                return connection
             await connection.close()
-        return await self._new(), True
+        return None
 
     async def _new(self) -> Connection:
         connection = await self._database.connect()

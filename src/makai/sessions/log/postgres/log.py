@@ -22,7 +22,7 @@ from makai.sessions.log.leases import HomeLock, taken_over
 from makai.sessions.log.nodes import Node
 from makai.sessions.log.permissions import checked_folder, itself_and_above
 from makai.sessions.log.postgres import checking, ownership, permissions, relay, rows, schema
-from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database, deadline
+from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database, deadline, of_unknown_outcome
 from makai.sessions.log.postgres.membership import Membership, NodeSettings
 from makai.sessions.log.postgres.writer import GroupWriter, PendingAppend
 from makai.sessions.log.room import Room
@@ -74,10 +74,11 @@ class PostgresLog:
         self._queue = Room(MAX_QUEUED_BYTES)
         self._pool = ConnectionPool(database)
         self._unsynced = ConnectionPool(database, 1, "SET synchronous_commit = off")
-        self._membership = Membership(database, settings, self._forget_all)
+        self._membership = Membership(database, settings, self._lease_lost)
         self._writer = GroupWriter(database, self._membership, self._heads, self._settled)
         self._tasks = BackgroundTasks()
         self._purging: asyncio.Task[None] | None = None
+        self._taken_over = 0
         self._closing = False
 
     @classmethod
@@ -121,6 +122,10 @@ class PostgresLog:
         """Whether the newest renewal of the lease reached the database."""
         return self._membership.is_connected
 
+    @property
+    def taken_over(self) -> int:
+        return self._taken_over
+
     def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
         return self._membership.on_lost(call)
 
@@ -130,7 +135,7 @@ class PostgresLog:
             return base.Claim(generation=0)  # there is no such session, and `append` refuses to make it
         node = self.node
         try:
-            claim = await self._pool.run(lambda connection: ownership.claim(connection, node, session_id))
+            claim, has_run = await self._pool.run(lambda connection: ownership.claim(connection, node, session_id))
         except OwnershipLost:
             self._membership.lose()
             raise taken_over() from None
@@ -139,6 +144,7 @@ class PostgresLog:
         head = self._heads.get(session_id)
         if head is not None and head.row.generation != claim.generation:
             self._writer.forget([session_id])
+        self._taken_over += has_run
         return claim
 
     async def append(
@@ -248,6 +254,9 @@ class PostgresLog:
     async def revoke(self, folder: str, rule: str) -> bool:
         return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
 
+    async def import_grants(self, grants: Sequence[base.StoredGrant]) -> None:
+        await self._change(lambda connection: permissions.import_grants(connection, grants))
+
     async def trust(self, folder: str, trusted: bool, files: Sequence[base.TrustedFile] = ()) -> None:
         word = base.TrustedFolder(checked_folder(folder), trusted)
         await self._change(lambda connection: permissions.put_trust(connection, word, files))
@@ -304,6 +313,7 @@ class PostgresLog:
         node = self.node
         claimed = await self._pool.run(lambda connection: ownership.claim_abandoned(connection, node, limit))
         self._writer.forget(claimed)
+        self._taken_over += len(claimed)
         return claimed
 
     async def misplaced(self) -> list[str]:
@@ -345,21 +355,29 @@ class PostgresLog:
         return (await self.claim(session_id)).generation
 
     async def _change(self, apply: Callable[[Connection], Awaitable[T]]) -> T:
-        """Make a durable change, if this node has its lease."""
+        """Make a durable change, if this node has its lease. A change whose commit was sent and not confirmed is made
+        again: `apply` does no harm when the first one counted, and the answer is the first one that says that there was
+        something to change. When that cannot be done either, the error says that the outcome is unknown."""
         self._membership.check()
         node_id = self.node.node_id
+        answers: list[T] = []
+        """Of attempts whose commit was sent."""
 
         async def change(connection: Connection) -> T:
             async with connection.transaction():
                 if not await rows.fetch(connection, _FENCE, (node_id,)):
-                    raise taken_over()
-                return await apply(connection)
+                    raise StorageUnavailable("This node lost its lease during a change.") if answers else taken_over()
+                answers.append(await apply(connection))
+            return answers[-1]
 
         try:
-            return await self._pool.run(change)
+            answer = await self._pool.run(change)
         except OwnershipLost:
             self._membership.lose()
             raise
+        except StorageUnavailable as error:
+            raise of_unknown_outcome(error) if answers else error from None
+        return next((each for each in answers if each), answer)
 
     def _from_tail(self, session_id: str, after: int, limit: int, deltas: bool) -> list[base.Record] | None:
         """What followers of a live session ask for; None when the database has to be asked."""
@@ -375,8 +393,8 @@ class PostgresLog:
         self._queue.leave(append.weight)
         self._watchers.wake(append.session_id)
 
-    def _forget_all(self) -> None:
-        self._writer.forget_all()
+    def _lease_lost(self) -> None:
+        self._writer.lose_lease()
 
     def _purge_later(self) -> None:
         if self._purging is None or self._purging.done():

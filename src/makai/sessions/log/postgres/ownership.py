@@ -45,7 +45,8 @@ SELECT
         (SELECT node_id FROM node WHERE (SELECT draining FROM me) AND node_id <> %(me)s AND NOT draining AND {_LIVE}
          ORDER BY started_ms LIMIT 1)
     ),
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    COALESCE(s.is_active AND s.owner IS DISTINCT FROM %(me)s, false)
 FROM (SELECT) AS always LEFT JOIN taken ON true LEFT JOIN session AS s ON s.session_id = %(session_id)s
 """
 _RELEASE: Final = """
@@ -76,17 +77,17 @@ _OWNER: Final = (
 )
 
 
-async def claim(connection: Connection, node: Node, session_id: str) -> Claim:
-    """Own a session; raises `OwnershipLost` when this node is not one any more."""
+async def claim(connection: Connection, node: Node, session_id: str) -> tuple[Claim, bool]:
+    """Own a session; also returns whether it has a run that another node left. Raises `OwnershipLost` when this node is
+    not one any more."""
     values = {"me": node.node_id, "labels": list(node.labels), "session_id": session_id}
     for _ in range(_ATTEMPTS):
-        ((is_node, draining, generation, is_here, place, known, other, now_ms),) = await fetch(
-            connection, _CLAIM, values
-        )
+        found = await fetch(connection, _CLAIM, values)
+        ((is_node, draining, generation, is_here, place, known, other, now_ms, has_run),) = found
         if not is_node:
             raise lease_lost()
         if generation is not None:
-            return Claim(generation, is_here, place)
+            return Claim(generation, is_here, place), has_run
         if other is not None:
             message = f"Another node has the session {session_id}."
             raise SessionElsewhere(message, node_id=other, hint="Ask that node, or try again.")
@@ -94,7 +95,7 @@ async def claim(connection: Connection, node: Node, session_id: str) -> Claim:
             raise StorageUnavailable("This node is about to end, and no other one takes sessions.", hint="Try again.")
         if known is None:
             # No session that is deleted and made again gets a generation that a former one had.
-            return Claim(now_ms)
+            return Claim(now_ms, place=node.labels[0]), False
     raise StorageUnavailable(f"The session {session_id} changes its owner again and again.", hint="Try again.")
 
 

@@ -21,6 +21,10 @@ _TRUST: Final = """
 INSERT INTO trusted_folder VALUES (%s, %s, %s)
 ON CONFLICT (folder) DO UPDATE SET trusted = excluded.trusted, checksum = excluded.checksum
 """
+_PUT_GRANT: Final = """
+INSERT INTO permission_grant VALUES (%s, %s, %s, %s)
+ON CONFLICT (folder, rule) DO UPDATE SET data = excluded.data, checksum = excluded.checksum
+"""
 _PUT_TOKEN: Final = """
 INSERT INTO token VALUES (%s, %s, %s)
 ON CONFLICT (token_id) DO UPDATE SET data = excluded.data, checksum = excluded.checksum
@@ -54,6 +58,14 @@ async def revoke(connection: Connection, folder: str, rule: str) -> bool:
         return False
     statement = "DELETE FROM permission_grant WHERE folder = %s AND rule = %s RETURNING true"
     return bool(await fetch(connection, statement, (folder, rule)))
+
+
+async def import_grants(connection: Connection, grants: Sequence[StoredGrant]) -> None:
+    """Store those that are newer than what is there."""
+    await fetch(connection, "LOCK TABLE permission_grant IN SHARE ROW EXCLUSIVE MODE")
+    for grant in permissions.newer_grants(await list_grants(connection, None), grants):
+        data = msgspec.json.encode(grant)
+        await fetch(connection, _PUT_GRANT, (grant.folder, grant.rule, data, crc32(data)))
 
 
 async def put_trust(connection: Connection, trust: TrustedFolder, files: Sequence[TrustedFile]) -> None:

@@ -145,27 +145,29 @@ def _check_complete(session_id: str, records: Sequence[Record], after: int, limi
 
 async def list_sessions(connection: Connection, wanted: SessionFilter) -> list[SessionSummary]:
     """Sessions, the newest first; those whose rows do not verify say so."""
+    if wanted.cwd is not None and not is_storable(wanted.cwd):
+        return []
+    rows = [(each[1], row_of(each)) for each in await fetch(connection, *listing(wanted))]
+    return [row.view.summary if row else SessionSummary(session_id=name, damaged=True) for name, row in rows]
+
+
+def listing(wanted: SessionFilter) -> tuple[str, dict[str, Any]]:
+    """The statement that lists sessions, and its values. It reads along the index of spans of time, and sorts the
+    sessions of one span at a time until there are enough."""
     conditions: Mapping[str, bool] = {
-        "updated_ms < %(before)s": wanted.updated_before_ms is not None,
+        "updated_span <= %(before)s::bigint >> 16 AND updated_ms < %(before)s": wanted.updated_before_ms is not None,
         "cwd = %(cwd)s": wanted.cwd is not None,
         "waiting > 0": wanted.awaiting_approval,
         "archived = %(archived)s": wanted.archived != "with",
     }
-    if wanted.cwd is not None and not is_storable(wanted.cwd):
-        return []
     chosen = " AND ".join(condition for condition, is_set in conditions.items() if is_set) or "true"
-    found = await fetch(
-        connection,
-        f"SELECT {ROW} FROM session WHERE {chosen} ORDER BY updated_ms DESC, session_id LIMIT %(limit)s",
-        {
-            "before": min(max(wanted.updated_before_ms or 0, -LARGEST_NUMBER), LARGEST_NUMBER),
-            "cwd": wanted.cwd,
-            "archived": wanted.archived == "only",
-            "limit": min(max(wanted.limit, 0), MAX_LISTED),
-        },
-    )
-    rows = [(each[1], row_of(each)) for each in found]
-    return [row.view.summary if row else SessionSummary(session_id=name, damaged=True) for name, row in rows]
+    order = "updated_span DESC, updated_ms DESC, session_id"
+    return f"SELECT {ROW} FROM session WHERE {chosen} ORDER BY {order} LIMIT %(limit)s", {
+        "before": min(max(wanted.updated_before_ms or 0, -LARGEST_NUMBER), LARGEST_NUMBER),
+        "cwd": wanted.cwd,
+        "archived": wanted.archived == "only",
+        "limit": min(max(wanted.limit, 0), MAX_LISTED),
+    }
 
 
 async def list_approvals(connection: Connection) -> list[PendingApproval]:

@@ -11,6 +11,7 @@ connection, under the locks of its rows: a commit that still waits for its stand
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -20,23 +21,29 @@ from zlib import crc32
 import msgspec
 import psycopg
 
-from makai.aio.postgres import is_retryable
+from makai.aio.postgres import has_input, is_retryable
 from makai.core.errors import LogConflict, LogDamaged, MakaiError
 from makai.sessions.log import encoding, leases, projection
 from makai.sessions.log.base import StoredGrant
 from makai.sessions.log.heads import Head, Heads
 from makai.sessions.log.postgres import arrays, rows
-from makai.sessions.log.postgres.connecting import Connection, Database, deadline
-from makai.sessions.log.postgres.membership import Membership
+from makai.sessions.log.postgres.append_statement import APPEND, CHECKSUMS, LOOK
+from makai.sessions.log.postgres.connecting import CONNECT_S, Connection, Database, deadline, of_unknown_outcome
+from makai.sessions.log.postgres.membership import Membership, lease_lost
 from makai.sessions.log.projection import SessionRow
+
+log = logging.getLogger(__name__)
 
 WINDOW_S: Final = 0.005
 """Appends of nothing but deltas wait until this has passed since the former commit began."""
 MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
 COMMIT_S: Final = 20.0
 """After this the connection is cut, and the outcome is looked up."""
-PATIENCE_S: Final = 60.0
-"""How long the database may be away before callers get an error: longer than a standby takes to become the primary."""
+PATIENCE_S: Final = 35.0
+"""How long what was sent is looked up before its callers get an error: longer than a standby takes to become the
+primary (27 s by Patroni's defaults). What was not sent is not stored, and waits no longer than this node's lease."""
+MIN_ATTEMPT_S: Final = 5.0
+"""How much longer each step of the last attempt may take."""
 MAX_ATTEMPTS: Final = 200
 _PAUSE_S: Final = 0.1
 _MAX_PAUSE_S: Final = 1.0
@@ -46,97 +53,6 @@ SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = of
 """One plan for groups of all sizes, which finds rows by their keys however small the tables were when it was made.
 Planning the statement for each group takes longer than carrying it out."""
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
-
-_WANTED: Final = """
-WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(
-        %(numbers)s::bigint[], %(keys)s::bigint[], %(ids)s::text[], %(expected)s::bigint[], %(generations)s::bigint[],
-        %(lasts)s::bigint[], %(actives)s::bool[], %(updated)s::bigint[], %(waiting)s::bigint[], %(cwds)s::text[],
-        %(archived)s::bool[], %(projections)s::bytea[], %(checksums)s::bigint[]
-    ) AS w (
-        number, session_key, session_id, expected, generation,
-        last, is_active, updated_ms, waiting, cwd, archived, projection, checksum
-    )
-),
-"""
-# The rows are found, and so locked, in the order of their keys, as in every statement that locks several sessions. The
-# generation is compared in the row that is changed: under READ COMMITTED, only that row is read again after a wait for
-# its lock.
-_MOVED: Final = """
-moved AS (
-    UPDATE session AS s SET
-        last = w.last, is_active = w.is_active, updated_ms = w.updated_ms, waiting = w.waiting, cwd = w.cwd,
-        archived = w.archived, projection = w.projection, checksum = w.checksum
-    FROM wanted AS w
-    WHERE s.session_key = ANY(%(keys)s::bigint[]) AND w.session_key = s.session_key
-        AND s.last = w.expected AND s.generation = w.generation
-    RETURNING w.number, s.session_key
-),
-"""
-# A node that is no more creates no session. The lock makes a transaction that removes the node wait for this one.
-_CREATED: Final = """
-me AS MATERIALIZED (
-    SELECT node_id FROM node WHERE node_id = %(node_id)s AND expires_at > clock_timestamp() FOR KEY SHARE
-),
-created AS (
-    INSERT INTO session (
-        session_id, last, generation, owner, place, is_active, updated_ms, waiting, cwd, archived, projection, checksum
-    )
-    SELECT
-        w.session_id, w.last, w.generation, me.node_id, CASE WHEN w.cwd IS NOT NULL THEN %(place)s END, w.is_active,
-        w.updated_ms, w.waiting, w.cwd, w.archived, w.projection, w.checksum
-    FROM wanted AS w CROSS JOIN me WHERE w.session_key = 0 ORDER BY w.session_id
-    ON CONFLICT (session_id) DO NOTHING
-    RETURNING session_id, session_key
-),
-"""
-_GRANTED: Final = """
-granted AS (
-    INSERT INTO permission_grant (folder, rule, data, checksum)
-    SELECT DISTINCT ON (g.folder, g.rule) g.folder, g.rule, g.data, g.checksum
-    FROM done JOIN unnest(
-        %(grant_numbers)s::bigint[], %(folders)s::text[], %(rules)s::text[], %(grants)s::bytea[],
-        %(grant_checksums)s::bigint[]
-    ) AS g (number, folder, rule, data, checksum) USING (number)
-    ORDER BY g.folder, g.rule, g.number DESC
-    ON CONFLICT (folder, rule) DO UPDATE SET data = excluded.data, checksum = excluded.checksum
-),
-"""
-_STORED: Final = """
-stored AS (
-    INSERT INTO event (session_key, event_id, checksum, is_delta, line)
-    SELECT done.session_key, e.event_id, e.checksum, e.is_delta, e.line
-    FROM done JOIN unnest(
-        %(event_numbers)s::bigint[], %(event_ids)s::bigint[], %(event_checksums)s::bigint[], %(deltas)s::bool[],
-        %(lines)s::bytea[]
-    ) AS e (number, event_id, checksum, is_delta, line) USING (number)
-)
-SELECT number, session_key FROM done
-"""
-_DONE: Final = "done AS MATERIALIZED (SELECT number, session_key FROM moved{created}),"
-_AND_CREATED: Final = " UNION ALL SELECT w.number, c.session_key FROM created AS c JOIN wanted AS w USING (session_id)"
-_APPEND: Final = {
-    (has_new, has_grants): "".join(
-        (
-            _WANTED,
-            _MOVED,
-            _CREATED if has_new else "",
-            _DONE.format(created=_AND_CREATED if has_new else ""),
-            _GRANTED if has_grants else "",
-            _STORED,
-        )
-    ).encode()
-    for has_new in (False, True)
-    for has_grants in (False, True)
-}
-_LOOK: Final = """
-SELECT session_id, session_key, last, generation, owner FROM session WHERE session_id = ANY(%s)
-ORDER BY session_key FOR UPDATE
-"""
-_CHECKSUMS: Final = """
-SELECT session_key, event_id, checksum FROM event
-JOIN unnest(%s::bigint[], %s::bigint[]) AS wanted (session_key, event_id) USING (session_key, event_id)
-"""
 
 
 class PendingAppend(msgspec.Struct, frozen=True, eq=False):
@@ -226,12 +142,18 @@ class GroupWriter:
             if self._forgotten is not None:
                 self._forgotten.add(session_id)
 
-    def forget_all(self) -> None:
+    def lose_lease(self) -> None:
+        """Forget all sessions, and refuse what was not sent: it is not stored. What was sent is looked up as before."""
         self._heads.clear()
         self._forgotten = None
+        while self._queue:
+            append = self._queue.popleft()
+            if not append.waiter.done():
+                append.waiter.set_exception(lease_lost())
+            self._settled(append)
 
     async def _run(self) -> None:
-        while group := await self._next_group():
+        while (group := await self._next_group()) or not self._stopping:
             self._under_way = {id(append): append for append in group}
             try:
                 await self._carry_out(group)
@@ -239,10 +161,10 @@ class GroupWriter:
                 self.forget({append.session_id for append in group})
                 await self._disconnect()
                 for append in tuple(self._under_way.values()):
-                    self._settle(append, self._database.unavailable(error))
+                    self._settle(append, error if isinstance(error, MakaiError) else self._database.unavailable(error))
 
     async def _next_group(self) -> list[PendingAppend]:
-        """What to commit next; empty at the end."""
+        """What to commit next; empty at the end, or when it was refused meanwhile."""
         loop = asyncio.get_running_loop()
         if not self._stopping or self._queue:
             await self._arrived.wait()
@@ -328,22 +250,22 @@ class GroupWriter:
             return {}
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                connection = await self._connected()
-                with deadline(connection, COMMIT_S):
+                connection = await self._connected(give_up)
+                with deadline(connection, _attempt_s(COMMIT_S, give_up)):
                     return await rows.load_sessions(connection, wanted)
             except psycopg.Error as error:
-                await self._recover(error, give_up, attempt)
+                await self._recover(error, give_up, attempt, was_sent=False)
         raise AssertionError
 
     async def _commit(self, entries: list[_Entry], give_up: float) -> dict[str, _Result]:
-        """Store all that can be stored. Raises when the database stays away; what is stored is unknown then."""
+        """Store all that can be stored. While the database stays away, the outcome may be that it is unknown."""
         results: dict[str, _Result] = {}
         was_tried = False
         for attempt in range(1, MAX_ATTEMPTS + 1):
             left = [entry for entry in entries if entry.session_id not in results]
             try:
-                connection = await self._connected()
-                with deadline(connection, COMMIT_S):
+                connection = await self._connected(give_up)
+                with deadline(connection, _attempt_s(COMMIT_S, give_up)):
                     if was_tried:
                         results |= await self._look(connection, left, was_tried=True)
                         left = [entry for entry in left if entry.session_id not in results]
@@ -352,7 +274,10 @@ class GroupWriter:
                     left = [entry for entry in left if entry.session_id not in results]
                     results |= await self._look(connection, left, was_tried=attempt > 1, is_refused=True)
             except psycopg.Error as error:
-                await self._recover(error, give_up, attempt)
+                try:
+                    await self._recover(error, give_up, attempt, was_sent=was_tried)
+                except MakaiError as refusal:
+                    return {entry.session_id: refusal for entry in entries} | results
                 continue
             if len(results) == len(entries):
                 self._is_away = False
@@ -371,7 +296,7 @@ class GroupWriter:
             values |= {"node_id": node.node_id, "place": node.labels[0]}
         if grants:
             values |= _grant_values(grants)
-        found = await rows.fetch(connection, _APPEND[has_new, bool(grants)], values)
+        found = await rows.fetch(connection, APPEND[has_new, bool(grants)], values)
         return {entries[number].session_id: key for number, key in found}
 
     async def _look(
@@ -383,10 +308,10 @@ class GroupWriter:
             return {}
         async with connection.transaction():
             ids = [entry.session_id for entry in entries]
-            found = {row[0]: row[1:] for row in await rows.fetch(connection, _LOOK, (ids,))}
+            found = {row[0]: row[1:] for row in await rows.fetch(connection, LOOK, (ids,))}
             ends = [(found[entry.session_id][0], entry.head.last) for entry in entries if entry.session_id in found]
             keys = [arrays.integers(column) for column in zip(*ends, strict=True)] if ends and was_tried else None
-            sums = {row[:2]: row[2] for row in await rows.fetch(connection, _CHECKSUMS, keys)} if keys else {}
+            sums = {row[:2]: row[2] for row in await rows.fetch(connection, CHECKSUMS, keys)} if keys else {}
         results: dict[str, _Result] = {}
         for entry in entries:
             key, last, generation, _ = found.get(entry.session_id, (0, 0, None, None))
@@ -403,20 +328,29 @@ class GroupWriter:
                 results[entry.session_id] = encoding.conflict(entry.session_id, entry.expected, last)
         return results
 
-    async def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = await self._database.connect()
-            await self._connection.execute(_SETTINGS)
+    async def _connected(self, give_up: float) -> Connection:
+        known = self._connection
+        if known is not None and (known.closed or has_input(known.pgconn.socket)):
+            await self._disconnect()  # it ended while it was idle: nothing that is sent now would arrive
+        if self._connection is None:
+            self._connection = await self._database.connect(_attempt_s(CONNECT_S, give_up))
+            with deadline(self._connection, _attempt_s(CONNECT_S, give_up)):
+                await self._connection.execute(_SETTINGS)
         return self._connection
 
-    async def _recover(self, error: psycopg.Error, give_up: float, attempt: int) -> None:
+    async def _recover(self, error: psycopg.Error, give_up: float, attempt: int, *, was_sent: bool) -> None:
         """Prepare the next attempt, or raise when there is none."""
         await self._disconnect()
         if not is_retryable(error):
             raise error
+        if not was_sent:
+            self._membership.check()
         if asyncio.get_running_loop().time() >= give_up or attempt == MAX_ATTEMPTS:
             self._is_away = True
-            raise error
+            unavailable = self._database.unavailable(error)
+            raise of_unknown_outcome(unavailable) if was_sent else unavailable
+        if attempt == 1:
+            log.warning("The database is tried again for up to %g s: %s", PATIENCE_S, self._database.text_of(error))
         await asyncio.sleep(min(_PAUSE_S * attempt, _MAX_PAUSE_S))
 
     async def _disconnect(self) -> None:
@@ -432,6 +366,10 @@ class GroupWriter:
             else:
                 append.waiter.set_result(result)
         self._settled(append)
+
+
+def _attempt_s(most_s: float, give_up: float) -> float:
+    return min(most_s, max(give_up - asyncio.get_running_loop().time(), MIN_ATTEMPT_S))
 
 
 def _newest(grants: list[StoredGrant]) -> Iterable[StoredGrant]:

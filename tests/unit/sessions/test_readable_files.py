@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from makai.core.content import Image, Resource
-from makai.server.readable_files import Mentioned, ReadableFiles
+from makai.core.session_files import Mentioned
+from makai.sessions.readable_files import ReadableFiles
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -17,6 +17,7 @@ from makai.core.config import PermissionsConfig, parse_project_config
 from makai.core.content import Image, Resource, ResourceLink, SessionPart
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import SandboxLevel
+from makai.core.session_files import Mentioned
 from makai.sessions.state import SessionState
 from makai.tools.attachments import (
     MAX_ALL_TEXT_BYTES,
@@ -37,15 +38,6 @@ from makai.tools.permissions.rules import PermissionRules, parse_rules, unreadab
 from makai.tools.workspace import OpenedFile, Workspace
 
 MAX_PICTURES: Final = 8
-
-
-class Mentioned(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a message names with an `@`."""
-
-    files: tuple[Resource, ...] = ()
-    images: tuple[Image, ...] = ()
-    notices: tuple[str, ...] = ()
-    """What the user should know about them."""
 
 
 class ReadableFiles:
