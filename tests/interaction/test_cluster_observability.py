@@ -45,11 +45,14 @@ async def test_a_lost_lease_and_a_takeover_are_figures_of_their_nodes(tmp_path: 
         expired = "UPDATE node SET expires_at = clock_timestamp() - interval '1 s' WHERE name = 'a'"
         shared_server().sql(expired, database.rpartition("/")[2])
         for _ in range(600):  # nothing is asked of the session meanwhile: a request would claim it, too
-            if figures(one)[1] == 1 and takeovers(one, other) == 1:  # it joined again, and its run was taken over
+            if figures(one)[1] == 1 and takeovers(one, other):  # it joined again, and its run was taken over
                 break
             await asyncio.sleep(0.05)
         await here.until_settled()
-        assert (figures(one)[:3], figures(other)[:3]) == ([1, 1, 1], [1, 1, 0])
-        assert takeovers(one, other) == 1  # the node that joined again may be the first to claim it
+        reachable, lease_held, leases_lost, _ = figures(one)
+        assert (reachable, lease_held, figures(other)[:2]) == (1, 1, [1, 1])
+        assert leases_lost is not None
+        # On a busy machine a short lease can be lost once more. The node that joined again may be the first to claim.
+        assert (leases_lost >= 1, takeovers(one, other) >= 1) == (True, True)
     assert [line.split()[:2] for line in lines[1:3]] == [["node", "a"], ["node", "b"]]
     assert lines[-1].split()[1] == "running"
