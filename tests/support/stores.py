@@ -55,12 +55,11 @@ class PostgresStore:
 
 
 class ShardsStore:
-    """As `PostgresStore`, with the sessions in two schemas, and everything else in a third one."""
+    """As `PostgresStore`, with the sessions in two schemas, and everything else in one of them."""
 
     def __init__(self, folder: Path) -> None:
-        server = shared_server()
-        self.url = server.new_schema()
-        self.shards = {"a": server.new_schema(), "b": server.new_schema()}
+        self.url = shared_server().new_schema()
+        self.shards = {"east": self.url, "west": shared_server().new_schema()}  # `one` is in the west, `two` in the east
 
     async def open(self, name: str = "test") -> ShardedLog:
         return await ShardedLog.open(self.url, self.shards, NodeSettings(name=name, lease_s=60))

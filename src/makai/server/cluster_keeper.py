@@ -1,6 +1,6 @@
 """What a node does once a second beside serving clients: it takes the sessions of dead nodes over, gives sessions back
-whose folders another node has, answers requests that came through the store, and keeps tools registered. Each part of the
-store has tasks of its own, so that one that does not answer delays nothing in the others."""
+whose folders another node has, answers requests that came through the store, and keeps tools registered. Each part of
+the store has tasks of its own, so that one that does not answer delays nothing in the others."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def open_log(home: Path, config: StoreConfig | None = None, node: NodeSett
     if store.shards:
         raise InvalidRequest(
             f"Sessions in {scheme!r} cannot be divided among shards.",
-            hint="Write url = \"postgres://…\" in [store] of config.toml, or remove [store.shards].",
+            hint='Write url = "postgres://…" in [store] of config.toml, or remove [store.shards].',
         )
     if store.url == "sqlite":
         from makai.sessions.log.sqlite import SqliteLog
@@ -104,7 +104,7 @@ async def _join(config: StoreConfig, node: NodeSettings, lock: HomeLock | None) 
         if not _is_postgres(address):
             raise InvalidRequest(
                 f"The shard {name!r} is not a database of PostgreSQL.",
-                hint=f"Write {name} = \"postgres://…\" in [store.shards] of config.toml.",
+                hint=f'Write {name} = "postgres://…" in [store.shards] of config.toml.',
             )
     from makai.sessions.log.postgres.sharded import ShardedLog
 

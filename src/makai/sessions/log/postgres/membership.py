@@ -78,9 +78,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Membership:
     """From `start` until `stop`, this process is a node, and a new one after each time that it lost its lease."""
 
-    def __init__(
-        self, database: Database, settings: NodeSettings, prepare: Prepare, lost: Callable[[], None]
-    ) -> None:
+    def __init__(self, database: Database, settings: NodeSettings, prepare: Prepare, lost: Callable[[], None]) -> None:
         """`prepare` is called before this process joins for the first time. `lost` is called in the event loop when the
         lease is over, before this node joins again."""
         if not 0 < len(settings.name) <= MAX_NAME_LENGTH or not settings.name.isprintable():
@@ -188,7 +186,11 @@ class Membership:
                 raise
             pause_s = self._settings.lease_s / 3
             if (error := renewing.exception()) is not None:
-                log.warning("The lease of this node in %s was not renewed: %s", self._database.title, self._database.text_of(error))
+                log.warning(
+                    "The lease of this node in %s was not renewed: %s",
+                    self._database.title,
+                    self._database.text_of(error),
+                )
                 await self._drop()
                 pause_s = min(pause_s, _RETRY_S)
 

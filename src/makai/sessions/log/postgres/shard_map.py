@@ -16,8 +16,12 @@ from makai.core.errors import InvalidRequest
 from makai.sessions.log.postgres.connecting import Connection
 from makai.sessions.log.postgres.rows import fetch
 
-_COPY: Final = "Copy the sessions to a new store with `makai sessions copy`; docs/deploy.md (Several databases) says how."
-_COMPARE: Final = "Give all nodes the same [store] in config.toml; docs/deploy.md (Several databases) says how to change it."
+_COPY: Final = (
+    "Copy the sessions to a new store with `makai sessions copy`; docs/deploy.md (Several databases) says how."
+)
+_COMPARE: Final = (
+    "Give all nodes the same [store] in config.toml; docs/deploy.md (Several databases) says how to change it."
+)
 
 _LOCK: Final = "SELECT version FROM format FOR UPDATE"
 _FIND: Final = "SELECT name, is_first, names, store_id, database_id FROM shard_map"

@@ -310,7 +310,9 @@ class _Opening:
 
 
 def _place(database: Database) -> tuple[str, ...]:
-    return tuple(database.settings.get(name, "") for name in ("host", "hostaddr", "port", "dbname", "options", "service"))
+    return tuple(
+        database.settings.get(name, "") for name in ("host", "hostaddr", "port", "dbname", "options", "service")
+    )
 
 
 def _joined(lists: Iterable[list[T]]) -> list[T]:
