@@ -56,9 +56,7 @@ async def lines(home: Path) -> dict[str, list[bytes]]:
         }
 
 
-async def test_sessions_go_to_a_database_from_there_to_two_shards_and_back(
-    makai: Cli, tmp_path: Path
-) -> None:
+async def test_sessions_go_to_a_database_from_there_to_two_shards_and_back(makai: Cli, tmp_path: Path) -> None:
     url = shared_server().new_database()
     (makai.home / "config.toml").write_text(f'[store]\nurl = "{url}"\n')
     back, shards = tmp_path / "back", tmp_path / "shards.toml"

@@ -59,7 +59,10 @@ class ShardsStore:
 
     def __init__(self, folder: Path) -> None:
         self.url = shared_server().new_schema()
-        self.shards = {"east": self.url, "west": shared_server().new_schema()}  # `one` is in the west, `two` in the east
+        self.shards = {
+            "east": self.url,
+            "west": shared_server().new_schema(),
+        }  # `one` is in the west, `two` in the east
 
     async def open(self, name: str = "test") -> ShardedLog:
         return await ShardedLog.open(self.url, self.shards, NodeSettings(name=name, lease_s=60))

@@ -118,7 +118,11 @@ async def test_a_database_that_is_used_without_shards_becomes_none() -> None:
 
 async def test_of_nodes_that_write_different_maps_at_once_those_of_one_map_win() -> None:
     first, shards = shared_server().new_schema(), new("a", "b")
-    maps = [shards, {"a": shards["a"], "b": shared_server().new_schema()}, {**shards, "c": shared_server().new_schema()}]
+    maps = [
+        shards,
+        {"a": shards["a"], "b": shared_server().new_schema()},
+        {**shards, "c": shared_server().new_schema()},
+    ]
     settings = [NodeSettings(name=f"node {number}", lease_s=60) for number in range(6)]
     logs = await asyncio.gather(
         *(ShardedLog.open(first, maps[number % 3], node) for number, node in enumerate(settings)),

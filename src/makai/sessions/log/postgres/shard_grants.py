@@ -35,12 +35,13 @@ class ShardGrants:
             await asyncio.sleep(EVERY_S)
 
     async def of(self, folder: str | None) -> list[StoredGrant]:
-        """As `EventLog.grants`: of two decisions about the same, the later one."""
+        """As `EventLog.grants`. Of two decisions about the same in two shards the later one counts, by the clocks of the
+        nodes; of two at the same time, the refusal."""
         newest: dict[tuple[str, str], StoredGrant] = {}
         for found in await asyncio.gather(*(self._of_shard(name, folder) for name in self._shards)):
             for grant in found:
                 key = (grant.folder, grant.rule)
-                if key not in newest or newest[key].ts < grant.ts:
+                if key not in newest or _rank(newest[key]) < _rank(grant):
                     newest[key] = grant
         return [newest[key] for key in sorted(newest)]
 
@@ -74,3 +75,7 @@ class ShardGrants:
             self._known[name] = await self._shards[name].grants(None)
         except MakaiError as error:
             log.debug("%s", error)
+
+
+def _rank(grant: StoredGrant) -> tuple[int, bool]:
+    return grant.ts, not grant.allow

@@ -1,0 +1,71 @@
+"""Nodes whose sessions are in two databases: a node is killed, and one of the databases cannot be reached for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.cluster import Cluster, cluster, serving_nodes
+from support.live_sessions import Desk, whole_log
+from support.postgres import shared_server
+from support.shard_trials import NAMES, SLOW, begun, owner_of, session_in
+from support.tcp_proxy import tcp_proxy
+
+from makai.core import session_events as ev
+from makai.core.errors import StorageUnavailable
+from makai.sessions.log.shards import shard_of
+from makai.sessions.requests import ListSessions
+
+MAX_SESSIONS = 100
+
+
+@pytest.mark.timeout(300)
+async def test_the_sessions_of_a_killed_node_are_resumed_in_every_shard(tmp_path: Path) -> None:
+    shards = {name: shared_server().new_schema() for name in NAMES}
+    nodes = Cluster(tmp_path, shards["a"], SLOW, shards)
+    async with serving_nodes(tmp_path, shards["a"], SLOW, "killed", shards=shards) as (killed,):
+        try:
+            other = await nodes.start("other")
+            made = dict[str, str]()
+            for _ in range(MAX_SESSIONS):
+                session_id = await killed.session(tmp_path, mode="never_ask")
+                made.setdefault(shard_of(NAMES, session_id), session_id)
+                if made.keys() == set(NAMES):
+                    break
+            clients = [await begun(Desk(other, made[name])) for name in NAMES]
+            assert [await owner_of(other, made[name]) for name in NAMES] == ["killed", "killed"]
+
+            await killed.kill()
+            ends = await asyncio.gather(*(client.until_settled() for client in clients))
+            assert [type(end) for end in ends] == [ev.RunFinished, ev.RunFinished]
+            assert [await owner_of(other, made[name]) for name in NAMES] == ["other", "other"]
+            assert [client.seen for client in clients] == [await whole_log(other, made[name]) for name in NAMES]
+        finally:
+            await nodes.close()
+
+
+@pytest.mark.timeout(300)
+async def test_a_run_continues_while_the_database_of_other_sessions_is_away(tmp_path: Path) -> None:
+    server, lost = shared_server(), asyncio.Event()
+    first, a, b = server.new_schema(), server.new_schema(), server.new_schema()
+    async with tcp_proxy(server.port) as proxy:
+        shards = {"a": a, "b": b.replace(f":{server.port}", f":{proxy.port}")}
+        async with cluster(tmp_path, first, SLOW, shards) as nodes:
+            node = await nodes.start("one")
+            node.store.on_lease_lost(lambda concerns: lost.set())
+            stays, goes = await begun(await session_in(node, "a")), await begun(await session_in(node, "b"))
+            proxy.refuses = True
+            proxy.cut()
+            assert isinstance(await stays.until_settled(), ev.RunFinished)
+            assert stays.seen == await whole_log(node, stays.session_id)
+            with pytest.raises(StorageUnavailable, match="Sessions in the shard 'b' cannot be stored or read"):
+                await node.dispatch(ListSessions())
+            await lost.wait()
+            assert await node.is_ready()
+            assert isinstance(await (await session_in(node, "a")).run("Again."), ev.RunFinished)
+
+            proxy.refuses = False
+            assert isinstance(await goes.until_settled(), ev.RunFinished)
+            assert goes.seen == await whole_log(node, goes.session_id)
+            assert await owner_of(node, goes.session_id) == "one"
