@@ -1,4 +1,4 @@
-"""Nodes whose sessions are in two databases: a node is killed, and one of the databases cannot be reached for a while."""
+"""Nodes whose sessions are in two databases: a node is killed, and one of the databases is away for a while."""
 
 from __future__ import annotations
 

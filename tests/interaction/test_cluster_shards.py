@@ -1,5 +1,5 @@
-"""Nodes whose sessions are in two databases: any node serves any session. tests/faults/test_cluster_shards.py kills a node
-and cuts a database off."""
+"""Nodes whose sessions are in two databases: any node serves any session. tests/faults/test_cluster_shards.py kills a
+node and cuts a database off."""
 
 from __future__ import annotations
 

@@ -59,10 +59,8 @@ class ShardsStore:
 
     def __init__(self, folder: Path) -> None:
         self.url = shared_server().new_schema()
-        self.shards = {
-            "east": self.url,
-            "west": shared_server().new_schema(),
-        }  # `one` is in the west, `two` in the east
+        # The session `one` is in the west, and `two` in the east.
+        self.shards = {"east": self.url, "west": shared_server().new_schema()}
 
     async def open(self, name: str = "test") -> ShardedLog:
         return await ShardedLog.open(self.url, self.shards, NodeSettings(name=name, lease_s=60))

@@ -82,8 +82,8 @@ async def test_another_map_is_refused_and_the_right_one_still_opens() -> None:
         a, b = shards["a"], shards["b"]
         spare = shared_server().new_schema()
         assert await refusal(first, {**shards, "c": spare}) == (
-            "The first database (`url` in [store]) belongs to a store with the shards a, b, and [store.shards] names a, b, "
-            "c. The names of shards cannot be changed."
+            "The first database (`url` in [store]) belongs to a store with the shards a, b, and [store.shards] names "
+            "a, b, c. The names of shards cannot be changed."
         )
         assert await refusal(first, {"a": b, "b": a}) == "The database of the shard 'a' is the shard 'b' of its store."
         assert await refusal(first, {"a": a, "b": spare}) == (

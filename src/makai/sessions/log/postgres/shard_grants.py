@@ -35,8 +35,8 @@ class ShardGrants:
             await asyncio.sleep(EVERY_S)
 
     async def of(self, folder: str | None) -> list[StoredGrant]:
-        """As `EventLog.grants`. Of two decisions about the same in two shards the later one counts, by the clocks of the
-        nodes; of two at the same time, the refusal."""
+        """As `EventLog.grants`. Of two decisions about the same in two shards the later one counts, by the clocks of
+        the nodes; of two at the same time, the refusal."""
         newest: dict[tuple[str, str], StoredGrant] = {}
         for found in await asyncio.gather(*(self._of_shard(name, folder) for name in self._shards)):
             for grant in found:
