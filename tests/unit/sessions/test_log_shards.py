@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from support.log_events import NOW_MS, pending, steps
@@ -13,9 +14,12 @@ from support.postgres_trials import opened, until
 from support.tcp_proxy import tcp_proxy
 
 from makai.core import session_events as ev
+from makai.core.config import StoreConfig
 from makai.core.errors import InvalidRequest, OwnershipLost, SessionElsewhere, StorageUnavailable
+from makai.providers.logins import read_config
 from makai.sessions.log.base import Pending, SessionFilter
 from makai.sessions.log.nodes import process_of
+from makai.sessions.log.opening import open_log, store_of
 from makai.sessions.log.postgres.membership import NodeSettings
 from makai.sessions.log.postgres.sharded import ShardedLog
 from makai.sessions.log.shards import shard_of
@@ -72,6 +76,37 @@ async def test_a_session_is_in_the_shard_of_its_id_and_lists_join_all_of_them() 
             assert owner is not None
             assert owner.name == "one"
             assert owner == await other.owner(session_id)
+            await part.put_relayed(f"request in {shard}", owner.node_id, b"frame", 60)
+            mine = log.part_of(owner.node_id)
+            assert mine.node == owner
+            assert await mine.take_relayed(10) == [(f"request in {shard}", b"frame")]
+            await mine.answer_relayed(f"request in {shard}", b"answer")
+            assert await part.relayed_answer(f"request in {shard}") == b"answer"
+
+
+async def test_the_address_of_a_shard_can_come_from_a_variable_and_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[store]\nurl = "postgres://db/first"\nshards = { eu-1 = "postgres://db/1", eu-2 = "mysql://db" }\n'
+    )
+    monkeypatch.setenv("MAKAI_STORE_URL", "postgres://me:sesame@db/first")
+    monkeypatch.setenv("MAKAI_STORE_SHARD_EU_1_URL", "postgres://me:sesame@db/1")
+    store = store_of(tmp_path, read_config(file))
+    assert (store.url, store.shards) == (
+        "postgres://me:sesame@db/first",
+        {"eu-1": "postgres://me:sesame@db/1", "eu-2": "mysql://db"},
+    )
+    assert repr(store) == "StoreConfig(url=[secret], eu-1=[secret], eu-2=[secret])"
+    with pytest.raises(InvalidRequest, match="The shard 'eu-2' is not a database of PostgreSQL"):
+        await open_log(tmp_path, store)
+    with pytest.raises(InvalidRequest, match="Sessions in 'sqlite' cannot be divided among shards"):
+        await open_log(tmp_path, StoreConfig(shards=store.shards))
+    file.write_text('[store.shards]\nEU_1 = "postgres://me:sesame@db/1"\n')
+    with pytest.raises(InvalidRequest) as refused:
+        read_config(file)
+    assert "sesame" not in str(refused.value)
 
 
 async def test_another_map_is_refused_and_the_right_one_still_opens() -> None:
