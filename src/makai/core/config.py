@@ -223,7 +223,7 @@ def _parsed(text: str, where: str, shape: type[ConfigT]) -> ConfigT:
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
-_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 
 
 def _mistake(text: str, where: str, error: str, shape: type[ConfigT]) -> InvalidRequest:

@@ -106,7 +106,9 @@ async def test_the_address_of_a_shard_can_come_from_a_variable_and_is_not_shown(
     file.write_text('[store.shards]\nEU_1 = "postgres://me:sesame@db/1"\n')
     with pytest.raises(InvalidRequest) as refused:
         read_config(file)
-    assert "sesame" not in str(refused.value)
+    assert refused.value.message.endswith(
+        "line 1: Expected `str` matching regex '^[a-z0-9-]{1,32}$' - at `key` in `$.store.shards`"
+    )
 
 
 async def test_another_map_is_refused_and_the_right_one_still_opens() -> None:
