@@ -58,7 +58,7 @@ async def test_a_session_is_in_the_shard_of_its_id_and_lists_join_all_of_them() 
     assert (shard_of(shards, IN_A), shard_of(shards, IN_B)) == ("a", "b")
     async with sharded(first, shards) as log, sharded(first, shards, "two") as other:
         await log.append(IN_A, decided(NOW_MS, "approve"), 0)
-        await log.append(IN_B, decided(NOW_MS + 1, "deny"), 0)
+        await log.append(IN_B, decided(NOW_MS + 1, "deny_continue"), 0)
         assert [summary.session_id for summary in await other.sessions()] == [IN_B, IN_A]
         assert [summary.session_id for summary in await other.sessions(SessionFilter(limit=1))] == [IN_B]
         assert [(grant.allow, grant.session_id) for grant in await other.grants("/project")] == [(False, IN_B)]
@@ -178,9 +178,12 @@ async def test_a_shard_that_is_away_takes_only_its_own_sessions_along() -> None:
         async with sharded(first, shards, lease_s=3) as log:
             lost: list[dict[str, bool]] = []
             log.on_lease_lost(lambda concerns: lost.append({IN_A: concerns(IN_A), IN_B: concerns(IN_B)}))
-            await log.append(IN_A, decided(NOW_MS, "deny"), 0)
-            await log.append(IN_B, steps(1), 0)
-            await log.grants(None)
+            await log.append(IN_A, decided(NOW_MS, "approve"), 0)
+            await log.append(IN_B, decided(NOW_MS + 1, "approve"), 0)
+            assert [grant.session_id for grant in await log.grants(None)] == [IN_B]
+            assert await log.revoke("/project", "Edit")
+            await log.append(IN_B, decided(NOW_MS + 2, "deny_continue")[1:], 2)
+            assert [grant.allow for grant in await log.grants("/project")] == [False]
 
             proxy.refuses = True
             proxy.cut()
@@ -193,7 +196,7 @@ async def test_a_shard_that_is_away_takes_only_its_own_sessions_along() -> None:
             assert await log.append(IN_A, steps(1), 2) == (3, 3)
             assert [grant.allow for grant in await log.grants("/project")] == [False]
             with pytest.raises(OwnershipLost, match="lost its connection to the shard 'b'"):
-                await log.append(IN_B, steps(1), 1)
+                await log.append(IN_B, steps(1), 3)
             with pytest.raises(StorageUnavailable) as away:
                 await log.sessions()
             assert away.value.message == "Sessions in the shard 'b' cannot be stored or read."
@@ -206,5 +209,5 @@ async def test_a_shard_that_is_away_takes_only_its_own_sessions_along() -> None:
                     return not late.is_read_only and not log.is_read_only
 
                 await until(has_joined)
-                assert await late.last(IN_B) == 1
-                assert [summary.session_id for summary in await late.sessions()] == [IN_A, IN_B]
+                assert await late.last(IN_B) == 3
+                assert [summary.session_id for summary in await late.sessions()] == [IN_B, IN_A]

@@ -48,33 +48,47 @@ class ShardGrants:
     async def revoke(self, folder: str, rule: str) -> bool:
         """Remove a decision from all shards; raises when one of them did not answer, after the others did."""
         revoked = await asyncio.gather(
-            *(shard.revoke(folder, rule) for shard in self._shards.values()), return_exceptions=True
+            *(self._revoke_in(name, folder, rule) for name in self._shards), return_exceptions=True
         )
         for answer in revoked:
             if isinstance(answer, BaseException):
                 raise answer
         return any(revoked)
 
+    async def _revoke_in(self, name: str, folder: str, rule: str) -> bool:
+        revoked = await self._shards[name].revoke(folder, rule)
+        if (known := self._known.get(name)) is not None:
+            self._known[name] = [grant for grant in known if (grant.folder, grant.rule) != (folder, rule)]
+        return revoked
+
     async def _of_shard(self, name: str, folder: str | None) -> list[StoredGrant]:
-        shard, known = self._shards[name], self._known.get(name)
-        if known is None or not shard.is_read_only:
+        shard = self._shards[name]
+        if name not in self._known or not shard.is_read_only:
             try:
                 found = await shard.grants(folder)
             except StorageUnavailable:
-                if known is None:
+                if name not in self._known:
                     raise
             else:
-                if known is not None:
-                    others = [] if folder is None else [grant for grant in known if grant.folder != folder]
-                    self._known[name] = others + found
+                self._note(name, folder, found)
                 return found
-        return [grant for grant in known if folder is None or grant.folder == folder]
+        return [grant for grant in self._known[name] if folder is None or grant.folder == folder]
+
+    def _note(self, name: str, folder: str | None, found: list[StoredGrant]) -> None:
+        if folder is None:
+            self._known[name] = found
+        elif name in self._known:
+            self._known[name] = [grant for grant in self._known[name] if grant.folder != folder] + found
 
     async def _refresh(self, name: str) -> None:
+        known = self._known.get(name)
         try:
-            self._known[name] = await self._shards[name].grants(None)
+            found = await self._shards[name].grants(None)
         except MakaiError as error:
             log.debug("%s", error)
+        else:
+            if self._known.get(name) is known:  # else a later answer is there
+                self._known[name] = found
 
 
 def _rank(grant: StoredGrant) -> tuple[int, bool]:
