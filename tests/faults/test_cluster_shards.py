@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, cluster, serving_nodes
+from support.cluster import Cluster, StallingProxy, cluster, free_port, serving_nodes
 from support.live_sessions import Desk, whole_log
 from support.postgres import shared_server
 from support.shard_trials import NAMES, SLOW, begun, owner_of, session_in
@@ -14,6 +14,7 @@ from support.tcp_proxy import tcp_proxy
 
 from makai.core import session_events as ev
 from makai.core.errors import StorageUnavailable
+from makai.sessions.log.postgres.connecting import ANSWER_S
 from makai.sessions.log.shards import shard_of
 from makai.sessions.requests import ListSessions
 
@@ -69,3 +70,28 @@ async def test_a_run_continues_while_the_database_of_other_sessions_is_away(tmp_
             assert isinstance(await goes.until_settled(), ev.RunFinished)
             assert goes.seen == await whole_log(node, goes.session_id)
             assert await owner_of(node, goes.session_id) == "one"
+
+
+@pytest.mark.timeout(300)
+async def test_a_database_that_does_not_answer_delays_no_takeover_in_the_others(tmp_path: Path) -> None:
+    server, port = shared_server(), free_port()
+    shards = {name: server.new_schema() for name in NAMES}
+    behind_proxy = {**shards, "b": shards["b"].replace(f":{server.port}", f":{port}")}
+    proxy = StallingProxy(server.port)
+    await proxy.start(port)
+    for name in ("direct", "proxied"):
+        (tmp_path / name).mkdir()
+    async with (
+        cluster(tmp_path / "direct", shards["a"], SLOW, shards) as direct,
+        cluster(tmp_path / "proxied", shards["a"], SLOW, behind_proxy) as proxied,
+    ):
+        first, second = await direct.start("one"), await proxied.start("two")
+        client = Desk(second, (await begun(await session_in(first, "a"))).session_id)
+        proxy.stall()
+        await first.close()
+        async with asyncio.timeout(ANSWER_S - 2):  # so long the stalled database is waited for
+            assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert await owner_of(second, client.session_id) == "two"
+        assert client.seen == await whole_log(second, client.session_id)
+        proxy.flow()
+    await proxy.close()
