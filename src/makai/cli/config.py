@@ -183,7 +183,9 @@ def _other_settings() -> dict[str, Any]:
 
     def flat(value: Any, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            is_secret = name.endswith(".client_secret") or (name.startswith("store.") and "@" in value)
+            is_secret = name.endswith(".client_secret") or (
+                name.startswith("store.") and ("@" in value or "password" in value)
+            )
             return {name: "(hidden)" if is_secret else value}
         return {key: one for part, inner in value.items() for key, one in flat(inner, f"{name}.{part}").items()}
 
