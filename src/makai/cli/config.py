@@ -183,10 +183,8 @@ def _other_settings() -> dict[str, Any]:
 
     def flat(value: Any, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            is_secret = name.endswith(".client_secret") or (
-                name.startswith("store.") and ("@" in value or "password" in value)
-            )
-            return {name: "(hidden)" if is_secret else value}
+            has_password = name.startswith("store.") and ("@" in value or "password" in value)
+            return {name: "(hidden)" if has_password or name.endswith(".client_secret") else value}
         return {key: one for part, inner in value.items() for key, one in flat(inner, f"{name}.{part}").items()}
 
     written = msgspec.to_builtins(read_config(_file(False).path))
