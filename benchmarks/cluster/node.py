@@ -20,7 +20,7 @@ import uvloop
 
 from makai.core.session_events import RunStarted, SessionCreated, SessionEvent, ToolProgress
 from makai.sessions.log.base import EventLog, Pending
-from makai.sessions.log.nodes import ClusterLog
+from makai.sessions.log.nodes import ClusterPart
 
 LINE_TEXT = "x" * 190
 """Makes the line of an event about 300 bytes long."""
@@ -157,7 +157,7 @@ async def owning(log: EventLog, name: str, sessions: int) -> Measured:
     return {}
 
 
-async def taking_over(log: ClusterLog, name: str, sessions: int, portion: int) -> Measured:
+async def taking_over(log: ClusterPart, name: str, sessions: int, portion: int) -> Measured:
     """Wait until the leases of other nodes have expired, then own all of their sessions."""
     print("ready", flush=True)
     await wait_for_line()

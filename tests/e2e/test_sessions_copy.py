@@ -56,21 +56,23 @@ async def lines(home: Path) -> dict[str, list[bytes]]:
         }
 
 
-async def test_sessions_go_to_a_database_and_back_through_the_store_of_the_configuration(
-    makai: Cli, tmp_path: Path
-) -> None:
+async def test_sessions_go_to_a_database_from_there_to_two_shards_and_back(makai: Cli, tmp_path: Path) -> None:
     url = shared_server().new_database()
     (makai.home / "config.toml").write_text(f'[store]\nurl = "{url}"\n')
-    back = tmp_path / "back"
+    back, shards = tmp_path / "back", tmp_path / "shards.toml"
+    one, two = shared_server().new_schema(), shared_server().new_schema()
+    shards.write_text(f'[store]\nurl = "{one}"\n[store.shards]\nc = "{one}"\nd = "{two}"\n')
 
     rehearsed = await makai("sessions", "copy", "sqlite", str(back), "--dry-run")
     there = await makai("sessions", "copy", "sqlite", "store", "--all", "--json")
-    home = await makai("sessions", "copy", url, str(back))
+    grown = await makai("sessions", "copy", url, str(shards))
+    home = await makai("sessions", "copy", str(shards), str(back))
     again = await makai("sessions", "copy", "store", str(back))
 
     assert (rehearsed.code, rehearsed.out) == (0, "Would copy 4 sessions with 6,000 events.\n")
     assert there.code == 0, there.err
     assert [each["outcome"] for each in there.json()["sessions"]] == ["copied"] * SESSIONS
+    assert (grown.code, grown.out) == (0, "Copied 4 sessions with 6,000 events.\n")
     assert (home.code, home.out) == (0, "Copied 4 sessions with 6,000 events.\n")
     assert (again.code, again.out) == (0, "Copied 0 sessions with 0 events.\n4 sessions were there already.\n")
     assert await lines(back) == await lines(makai.home)

@@ -16,7 +16,7 @@ NOT_OURS = frozenset({"node_modules", "dist"})
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MEDIAN_FILE_LINES = (120, 250)
-MAX_LINES = {"src/makai": 103_800, "tests": 117_200}
+MAX_LINES = {"src/makai": 104_600, "tests": 118_200}
 """A ratchet: raise it for a new ability only, by what that needs, and lower it when code goes."""
 SIDEWAYS = {"transports": {"sessions", "providers"}, "sessions": {"transports"}, "providers": {"transports"}}
 """Folders that may not know each other, although the order of layers would allow it: `server` joins them."""

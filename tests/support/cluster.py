@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from makai.auth.cluster_key import KEY_VARIABLE
@@ -22,6 +23,7 @@ from support.serving import http_session
 KEY: Final = "a cluster key for tests, which is long enough"
 LEASE_S: Final = 3.0
 DEADLINE_S: Final = 55.0
+NO_SHARDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def free_port() -> int:
@@ -38,12 +40,14 @@ def write_config(
     labels: tuple[str, ...] = (),
     lease_s: float = LEASE_S,
     advertise: str = "",
+    shards: Mapping[str, str] = NO_SHARDS,
 ) -> int:
     """Make a MAKAI_HOME a node; returns the port on which it listens for others."""
     port = free_port()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    addresses = "".join(f'shards.{shard} = "{address}"\n' for shard, address in shards.items())
     home.joinpath("config.toml").write_text(
-        f'[store]\nurl = "{database}"\n[cluster]\nname = "{name}"\nlisten = "127.0.0.1:{port}"\n'
+        f'[store]\nurl = "{database}"\n{addresses}[cluster]\nname = "{name}"\nlisten = "127.0.0.1:{port}"\n'
         f'advertise = "{advertise}"\n'
         f"labels = {list(labels or ('shared',))!r}\nlease_seconds = {lease_s}\n",
         encoding="utf-8",
@@ -54,9 +58,10 @@ def write_config(
 class Cluster:
     """Nodes in this process."""
 
-    def __init__(self, folder: Path, database: str, scenario: str) -> None:
+    def __init__(self, folder: Path, database: str, scenario: str, shards: Mapping[str, str] = NO_SHARDS) -> None:
         self._folder = folder
         self._database = database
+        self._shards = shards
         self._scenario = folder / "scenario.txt"
         self._scenario.write_text(scenario, encoding="utf-8")
         self._stack = AsyncExitStack()
@@ -72,7 +77,9 @@ class Cluster:
         observer: Observer = NO_OBSERVER,
     ) -> ClusterSessions:
         home = self._folder / name
-        self.ports[name] = write_config(home, name, self._database, labels=labels, advertise=advertise)
+        self.ports[name] = write_config(
+            home, name, self._database, labels=labels, advertise=advertise, shards=self._shards
+        )
         environ = {SCENARIO_VARIABLE: str(self._scenario), KEY_VARIABLE: key}
         models = await self._stack.enter_async_context(ModelRuntime(environ, home=home))
         sessions = await own_sessions(home, models, durable=True, environ=environ, observer=observer)
@@ -85,8 +92,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, database: str, scenario: str = "say: Hello there.") -> AsyncIterator[Cluster]:
-    nodes = Cluster(folder, database, scenario)
+async def cluster(
+    folder: Path, database: str, scenario: str = "say: Hello there.", shards: Mapping[str, str] = NO_SHARDS
+) -> AsyncIterator[Cluster]:
+    nodes = Cluster(folder, database, scenario, shards)
     async with asyncio.timeout(DEADLINE_S):
         try:
             yield nodes
@@ -96,14 +105,19 @@ async def cluster(folder: Path, database: str, scenario: str = "say: Hello there
 
 @asynccontextmanager
 async def serving_nodes(
-    folder: Path, database: str, scenario: str, *names: str, lease_s: float = LEASE_S
+    folder: Path,
+    database: str,
+    scenario: str,
+    *names: str,
+    lease_s: float = LEASE_S,
+    shards: Mapping[str, str] = NO_SHARDS,
 ) -> AsyncIterator[list[ServeProcess]]:
     """`makai serve` on each node, as processes; at the end they are killed."""
     async with http_session() as http:
         nodes = []
         for name in names:
             node = ServeProcess(folder / name, http, 0, {KEY_VARIABLE: KEY}, ())
-            write_config(node.home, name, database, lease_s=lease_s)
+            write_config(node.home, name, database, lease_s=lease_s, shards=shards)
             node.scenario.write_text(scenario, encoding="utf-8")
             nodes.append(node)
         try:

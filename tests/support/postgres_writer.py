@@ -102,7 +102,7 @@ def _say(what: What, session_id: str, began: float, **more: str | int) -> None:
 
 async def _main(url: str, name: str, lease_s: float, session_ids: Sequence[str]) -> None:
     log = await PostgresLog.open(url, NodeSettings(name=name, lease_s=lease_s))
-    log.on_lease_lost(lambda: _say("lease_lost", "", time.monotonic()))
+    log.on_lease_lost(lambda concerns: _say("lease_lost", "", time.monotonic()))
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     tasks = [asyncio.create_task(_write(log, session_id)) for session_id in session_ids]

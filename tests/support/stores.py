@@ -13,6 +13,7 @@ from makai.sessions.log.base import EventLog
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.postgres.log import PostgresLog
 from makai.sessions.log.postgres.membership import NodeSettings
+from makai.sessions.log.postgres.sharded import ShardedLog
 from makai.sessions.log.sqlite import SqliteLog
 from support.postgres import shared_server
 
@@ -53,9 +54,22 @@ class PostgresStore:
         return await PostgresLog.open(self.url, NodeSettings(name=name, lease_s=60))
 
 
+class ShardsStore:
+    """As `PostgresStore`, with the sessions in two schemas, and everything else in one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = shared_server().new_schema()
+        # The session `one` is in the west, and `two` in the east.
+        self.shards = {"east": self.url, "west": shared_server().new_schema()}
+
+    async def open(self, name: str = "test") -> ShardedLog:
+        return await ShardedLog.open(self.url, self.shards, NodeSettings(name=name, lease_s=60))
+
+
 STORES: Final[dict[str, Callable[[Path], Store]]] = {
     "memory": MemoryStore,
     "postgres": PostgresStore,
+    "shards": ShardsStore,
     "sqlite": SqliteStore,
 }
 

@@ -175,7 +175,7 @@ def _shown(value: Any) -> str:
 
 
 def _other_settings() -> dict[str, Any]:
-    """What your file says beside the settings of sessions, by dotted key. The secret of a client is not shown."""
+    """What your file says beside the settings of sessions, by dotted key. Secrets are not shown."""
     import msgspec
 
     from makai.core.settings import NAMES
@@ -183,7 +183,8 @@ def _other_settings() -> dict[str, Any]:
 
     def flat(value: Any, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            return {name: "(hidden)" if name.endswith(".client_secret") else value}
+            has_password = name.startswith("store.") and ("@" in value or "password" in value)
+            return {name: "(hidden)" if has_password or name.endswith(".client_secret") else value}
         return {key: one for part, inner in value.items() for key, one in flat(inner, f"{name}.{part}").items()}
 
     written = msgspec.to_builtins(read_config(_file(False).path))

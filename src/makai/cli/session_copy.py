@@ -12,7 +12,7 @@ from typing import Final
 
 from makai.cli.console import note
 from makai.cli.session_access import in_words
-from makai.core.config import Config
+from makai.core.config import Config, StoreConfig
 from makai.core.errors import HomeInUse, InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
 from makai.core.visible_text import one_line
@@ -21,11 +21,11 @@ from makai.sessions.log import schema
 from makai.sessions.log.base import EventLog
 from makai.sessions.log.copying import NOT_COPIED, CopiedSession, CopyReport, copy_beside, copy_sessions
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.log.opening import VISITOR_LEASE_S, open_beside
+from makai.sessions.log.opening import VISITOR_LEASE_S, is_postgres, open_beside, store_of
 from makai.sessions.log.sqlite import SqliteLog
 
 PROGRESS_S: Final = 2.0
-_POSTGRES: Final = ("postgres://", "postgresql://")
+_CONFIG_SUFFIX: Final = ".toml"
 
 
 async def copy(source: str, target: str, *, everything: bool, dry_run: bool) -> CopyReport:
@@ -38,7 +38,7 @@ async def copy(source: str, target: str, *, everything: bool, dry_run: bool) -> 
         first = await stack.enter_async_context(_opened(from_place, config, is_source=True))
         second = await stack.enter_async_context(_opened(to_place, config, is_dry_run=dry_run))
         try:
-            patience_s = VISITOR_LEASE_S + 1 if isinstance(to_place, str) else 0.0
+            patience_s = VISITOR_LEASE_S + 1 if isinstance(to_place, StoreConfig) else 0.0
             report = await copy_sessions(first, second, _progress(), dry_run=dry_run, patience_s=patience_s)
         except asyncio.CancelledError:
             note("Interrupted. What was copied stays; run the same command again to copy the rest.")
@@ -79,24 +79,43 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _place(text: str, home: Path, config: Config) -> Path | str:
-    """A MAKAI_HOME, or the address of a database."""
-    url = config.store.url if text == "store" else text
-    if url.startswith(_POSTGRES):
-        return url
-    if url == "sqlite":
+def _place(text: str, home: Path, config: Config) -> Path | StoreConfig:
+    """A MAKAI_HOME, or one database or several."""
+    if text == "store":
+        store = store_of(home, config)
+    elif text.endswith(_CONFIG_SUFFIX):
+        store = _store_in(Path(text).expanduser())
+    else:
+        store = StoreConfig(url=text)
+    if is_postgres(store):
+        return store
+    if store.shards:
+        raise InvalidRequest("Only databases of PostgreSQL can be shards.", hint="Correct `url` in [store].")
+    if store.url == "sqlite":
         return home.resolve()
-    if "://" in url:
+    if "://" in store.url:
         raise InvalidRequest(
-            f"{url.partition(':')[0]!r} is no store of sessions.",
-            hint="Name `sqlite`, `store`, a folder, or postgres://USER@HOST/DATABASE.",
+            f"{store.url.partition(':')[0]!r} is no store of sessions.",
+            hint="Name `sqlite`, `store`, a folder, a config.toml, or postgres://USER@HOST/DATABASE.",
         )
-    return Path(url).expanduser().resolve()
+    return Path(store.url).expanduser().resolve()
+
+
+def _store_in(path: Path) -> StoreConfig:
+    """The store that a config.toml of another makai names."""
+    if not path.is_file():
+        raise InvalidRequest(f"There is no file {path}.", hint="Name a config.toml with [store] in it.")
+    store = read_config(path).store
+    if not is_postgres(store):
+        raise InvalidRequest(
+            f"{path} names no database in [store].", hint="Name the folder of that makai instead, its MAKAI_HOME."
+        )
+    return store
 
 
 @asynccontextmanager
 async def _opened(
-    place: Path | str, config: Config, *, is_source: bool = False, is_dry_run: bool = False
+    place: Path | StoreConfig, config: Config, *, is_source: bool = False, is_dry_run: bool = False
 ) -> AsyncIterator[EventLog]:
     log = await _log(place, config, is_source=is_source, is_dry_run=is_dry_run)
     try:
@@ -105,8 +124,8 @@ async def _opened(
         await log.close()
 
 
-async def _log(place: Path | str, config: Config, *, is_source: bool, is_dry_run: bool) -> EventLog:
-    if isinstance(place, str):
+async def _log(place: Path | StoreConfig, config: Config, *, is_source: bool, is_dry_run: bool) -> EventLog:
+    if isinstance(place, StoreConfig):
         return await open_beside(place, config.cluster)
     if not (place / schema.FILE_NAME).exists():
         if is_source:

@@ -247,10 +247,12 @@ def repair_command(only_check: bool, as_json: bool) -> int:
 Examples:
   makai sessions copy sqlite postgres://makai@db.example/makai    sessions of this MAKAI_HOME to a database
   makai sessions copy store /backup/makai-home                    from the store in config.toml to a folder
+  makai sessions copy store new/config.toml --all                 to the databases that another config.toml names
   makai sessions copy sqlite store --dry-run
 
-FROM and TO are `sqlite` (the file in MAKAI_HOME), `store` (the url of [store] in config.toml), another MAKAI_HOME, or
-the address of a PostgreSQL database. Stop makai where it uses a file.
+FROM and TO are `sqlite` (the file in MAKAI_HOME), `store` ([store] in your config.toml), another MAKAI_HOME, the
+address of a PostgreSQL database, or a config.toml, whose [store] counts as it is in that file. Stop makai where it uses
+a file.
 
 Sessions are copied as they are, event by event. One that is there in part is continued, so you can interrupt the
 command and run it again. One that differs is left alone and listed. Logins are not copied, and what --all names

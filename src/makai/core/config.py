@@ -85,14 +85,28 @@ STORE_VARIABLE: Final = "MAKAI_STORE_URL"
 """Wins over `[store] url`, and keeps a password out of the file."""
 
 
+MAX_SHARDS: Final = 64
+
+ShardName: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z0-9-]{1,32}$")]
+
+
+def shard_variable(name: str) -> str:
+    """The variable that wins over the address of a shard."""
+    return f"MAKAI_STORE_SHARD_{name.replace('-', '_').upper()}_URL"
+
+
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where sessions are stored."""
 
     url: str = "sqlite"
     """`sqlite` is a file in MAKAI_HOME; `postgres://…` is a database that several machines can share."""
+    shards: Annotated[dict[ShardName, str], msgspec.Meta(max_length=MAX_SHARDS)] = {}
+    """Databases that hold the sessions when one is too small, by names that never change. `url` then holds everything
+    else."""
 
     def __repr__(self) -> str:
-        return f"StoreConfig(url={self.url if self.url == 'sqlite' else MASK})"  # it may have a password
+        url = self.url if self.url == "sqlite" else MASK  # it may have a password
+        return f"StoreConfig(url={url}{''.join(f', {name}={MASK}' for name in self.shards)})"
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -209,7 +223,7 @@ def _parsed(text: str, where: str, shape: type[ConfigT]) -> ConfigT:
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
-_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 
 
 def _mistake(text: str, where: str, error: str, shape: type[ConfigT]) -> InvalidRequest:

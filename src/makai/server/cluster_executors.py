@@ -12,6 +12,7 @@ from makai.core.errors import ChannelClosed, MakaiError, TransportError
 from makai.harness.base import Execute, ExecuteServed, ToolServerOffer
 from makai.server.cluster_relay import RelayedSessions
 from makai.server.failover import is_usable
+from makai.sessions.log.nodes import process_of
 from makai.sessions.service import Sessions, ToolRegistration
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class ClusterToolServer:
         self._execute = execute
         self._on_close = on_close
         self._registrations: dict[str, tuple[Sessions, ToolRegistration]] = {}
-        """By node; that of this node has no name."""
+        """By `process_of` a node; that of this process has no name."""
         self._unregistered = False
 
     async def register(self) -> None:
@@ -98,17 +99,17 @@ class ClusterToolServer:
 
     async def keep(self, node_ids: list[str]) -> None:
         """Register with those of these nodes that do not know the tools, as far as they can be reached."""
-        for gone in self._registrations.keys() - {"", *node_ids}:
+        for gone in self._registrations.keys() - {"", *map(process_of, node_ids)}:
             del self._registrations[gone]
         for node_id in node_ids:
-            known = self._registrations.get(node_id)
+            known = self._registrations.get(process_of(node_id))
             if self._unregistered or (known is not None and is_usable(known[0])):
                 continue
             try:
                 link = await self._cluster.links.to(node_id)
                 if link is not None:
                     registration = await link.register_tool_server(self._offer, self._execute)
-                    self._registrations[node_id] = (link, registration)
+                    self._registrations[process_of(node_id)] = (link, registration)
             except MakaiError as error:
                 log.debug("node %s does not have the tools of %s: %s", node_id, self._offer.server_id, error)
         if self._unregistered:

@@ -1,5 +1,6 @@
 """What a node does once a second beside serving clients: it takes the sessions of dead nodes over, gives sessions back
-whose folders another node has, answers requests that came through the store, and keeps tools registered."""
+whose folders another node has, answers requests that came through the store, and keeps tools registered. Each part of
+the store has tasks of its own, so that one that does not answer delays nothing in the others."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import MakaiError
 from makai.server.cluster_relay import RequestRelay
-from makai.sessions.log.nodes import ClusterLog
+from makai.sessions.log.nodes import ClusterLog, ClusterPart
 
 if TYPE_CHECKING:
     from makai.server.cluster_sessions import ClusterSessions
@@ -34,10 +36,11 @@ class Keeper:
 
     def start(self, *, durable: bool) -> None:
         """Only a `durable` node resumes the runs of others."""
-        if durable:
-            self._tasks.start(self._repeat(self._take_over), "makai-takeover")
-        self._tasks.start(self._repeat(self._give_back), "makai-misplaced")
-        self._tasks.start(self._repeat(self._answer_relayed), "makai-relay")
+        for part in self._store.parts:
+            if durable:
+                self._tasks.start(self._repeat(partial(self._take_over, part)), "makai-takeover")
+            self._tasks.start(self._repeat(partial(self._give_back, part)), "makai-misplaced")
+            self._tasks.start(self._repeat(partial(self._answer_relayed, part)), "makai-relay")
         self._tasks.start(self._repeat(self._cluster.keep_registrations), "makai-registrations")
 
     async def close(self) -> None:
@@ -49,20 +52,20 @@ class Keeper:
             try:
                 await work()
             except MakaiError as error:  # the database is away, or this node lost its lease: the next round shows
-                log.debug("%s: %s", work.__name__, error)
+                log.debug("a task of the cluster failed; it is tried again: %s", error)
             except Exception:
                 log.exception("a task of the cluster failed; it is tried again")
             await asyncio.sleep(EVERY_S * random.uniform(0.8, 1.2))
 
-    async def _take_over(self) -> None:
-        await self._store.free_abandoned()
-        while claimed := await self._store.claim_abandoned(PORTION):
+    async def _take_over(self, part: ClusterPart) -> None:
+        await part.free_abandoned()
+        while claimed := await part.claim_abandoned(PORTION):
             log.info("this node takes over %d sessions", len(claimed))
             await asyncio.gather(*(self._cluster.local.recover(session_id) for session_id in claimed))
 
-    async def _give_back(self) -> None:
-        if misplaced := await self._store.misplaced():
-            await self._store.release(self._cluster.local.let_go(misplaced))
+    async def _give_back(self, part: ClusterPart) -> None:
+        if misplaced := await part.misplaced():
+            await part.release(self._cluster.local.let_go(misplaced))
 
-    async def _answer_relayed(self) -> None:
-        await self._relay.answer_waiting(self._cluster.local)
+    async def _answer_relayed(self, part: ClusterPart) -> None:
+        await self._relay.answer_waiting(part, self._cluster.local)

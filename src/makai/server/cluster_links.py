@@ -1,5 +1,5 @@
 """Links between the nodes of a cluster: the attach protocol over mutual TLS. A node serves its own sessions to others,
-and has one link to each node whose sessions its clients use. A node answers the requests of others from its own
+and has one link to each process whose sessions its clients use. A node answers the requests of others from its own
 sessions only, so no request travels further than one link."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from makai.core.secret import Secret
 from makai.protocols.attach import frames
 from makai.server.owner_socket import LinkServer
 from makai.server.remote_sessions import RemoteSessions
-from makai.sessions.log.nodes import Node
+from makai.sessions.log.nodes import Node, process_of
 from makai.sessions.service import Sessions
 from makai.transports.node_tls import NodeIdentity, NodeListener, connect_node
 
@@ -58,11 +58,12 @@ class NodeSocket(LinkServer):
 class NodeLinks:
     """The links of this node to others, each made when it is first needed and shared by all clients."""
 
-    def __init__(self, nodes: Callable[[], Awaitable[list[Node]]], secrets: ClusterSecrets | None) -> None:
-        """`nodes` are those that live now. Without `secrets` no node can be reached."""
-        self._nodes = nodes
+    def __init__(self, find: Callable[[str], Awaitable[Node | None]], secrets: ClusterSecrets | None) -> None:
+        """`find` returns the live node of an id. Without `secrets` no node can be reached."""
+        self._find = find
         self._secrets = secrets
         self._links: dict[str, RemoteSessions] = {}
+        """By `process_of` a node, as everything that is remembered here."""
         self._connecting: dict[str, asyncio.Task[RemoteSessions]] = {}
         self._failed: dict[str, tuple[float, TransportError]] = {}
         self._tasks = BackgroundTasks()
@@ -71,21 +72,22 @@ class NodeLinks:
     async def to(self, node_id: str) -> RemoteSessions | None:
         """The link to a node; None when there is no such node any more. Raises `TransportError` when it lives and
         cannot be reached."""
-        link = self._links.get(node_id)
+        process = process_of(node_id)
+        link = self._links.get(process)
         if link is not None and not link.lost.is_set() and not link.moving:
             return link
-        node = next((node for node in await self._nodes() if node.node_id == node_id), None)
+        node = await self._find(node_id)
         if node is None:
             return None
         if self._closed:
             raise ChannelClosed("This node is closing.")
-        failed_at, failure = self._failed.get(node_id, (float("-inf"), None))
+        failed_at, failure = self._failed.get(process, (float("-inf"), None))
         if failure is not None and asyncio.get_running_loop().time() - failed_at < RETRY_S:
             raise TransportError(failure.message, hint=failure.hint)
-        connecting = self._connecting.get(node_id)
+        connecting = self._connecting.get(process)
         if connecting is None:
-            connecting = self._connecting[node_id] = asyncio.create_task(self._connect(node), name="makai-node-connect")
-            connecting.add_done_callback(lambda done: self._connected(node_id, done))
+            connecting = self._connecting[process] = asyncio.create_task(self._connect(node), name="makai-node-connect")
+            connecting.add_done_callback(lambda done: self._connected(process, done))
         await asyncio.wait({connecting})
         return connecting.result()
 
@@ -116,23 +118,23 @@ class NodeLinks:
         except MakaiError as error:  # it refuses this node: another version, most likely
             raise TransportError(error.message, hint=error.hint) from None
 
-    def _connected(self, node_id: str, done: asyncio.Task[RemoteSessions]) -> None:
-        self._connecting.pop(node_id, None)
+    def _connected(self, process: str, done: asyncio.Task[RemoteSessions]) -> None:
+        self._connecting.pop(process, None)
         now = asyncio.get_running_loop().time()
         self._failed = {known: failed for known, failed in self._failed.items() if now - failed[0] < RETRY_S}
         if done.cancelled():
             return
         error = done.exception()
         if isinstance(error, TransportError):
-            log.warning("node %s: %s", node_id, error)
-            self._failed[node_id] = (now, error)
+            log.warning("node %s: %s", process, error)
+            self._failed[process] = (now, error)
         elif error is None:
             link = done.result()
-            self._links[node_id] = link
-            self._tasks.start(self._forget_when_lost(node_id, link), "makai-node-link")
+            self._links[process] = link
+            self._tasks.start(self._forget_when_lost(process, link), "makai-node-link")
 
-    async def _forget_when_lost(self, node_id: str, link: RemoteSessions) -> None:
+    async def _forget_when_lost(self, process: str, link: RemoteSessions) -> None:
         await link.lost.wait()
-        if self._links.get(node_id) is link:
-            del self._links[node_id]
+        if self._links.get(process) is link:
+            del self._links[process]
         await link.close()

@@ -90,14 +90,14 @@ async def _join(
     except BaseException:
         await log.close()
         raise
-    links = NodeLinks(log.nodes, secrets)
+    links = NodeLinks(lambda node_id: log.part_of(node_id).find_node(node_id), secrets)
     sessions = ClusterSessions(local, log, links, RequestRelay(log, key), cluster.lease_seconds)
     try:
         link_socket = None
         if cluster.listen and secrets is not None:
             link_socket = NodeSocket(local, secrets, *host_and_port(cluster.listen, "`listen` in [cluster]"))
         sessions.start(link_socket, durable=durable)
-        log.on_lease_lost(observer.lease_lost)
+        log.on_lease_lost(lambda concerns: observer.lease_lost())
         observer.store_joined(lambda: health_of(log, log.taken_over))
         if durable:
             local.start_index()

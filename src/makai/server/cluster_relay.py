@@ -16,7 +16,7 @@ from makai.core.errors import ChannelClosed, InvalidRequest, MakaiError, ParseEr
 from makai.core.secret import Secret
 from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
-from makai.sessions.log.nodes import ClusterLog
+from makai.sessions.log.nodes import ClusterLog, ClusterPart
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.service import Sessions
 
@@ -48,16 +48,17 @@ class RequestRelay:
     def to(self, node_id: str) -> RelayedSessions:
         return RelayedSessions(self, node_id)
 
-    async def answer_waiting(self, sessions: Sessions) -> None:
-        """Begin to answer the requests to this node that wait in the store."""
+    async def answer_waiting(self, part: ClusterPart, sessions: Sessions) -> None:
+        """Begin to answer the requests to this node that wait in a part of the store."""
         if self._key is not None:
-            for request_id, data in await self._store.take_relayed(MAX_TAKEN):
-                self._tasks.start(self._answer(sessions, request_id, data), "makai-relayed-request", may_finish=True)
+            for request_id, data in await part.take_relayed(MAX_TAKEN):
+                answering = self._answer(part, sessions, request_id, data)
+                self._tasks.start(answering, "makai-relayed-request", may_finish=True)
 
     async def close(self) -> None:
         await self._tasks.close(_END_S)
 
-    async def _answer(self, sessions: Sessions, request_id: str, data: bytes) -> None:
+    async def _answer(self, part: ClusterPart, sessions: Sessions, request_id: str, data: bytes) -> None:
         try:
             message = frames.from_attached(self.opened(request_id, data))
             if not isinstance(message, wire.RequestMessage):
@@ -68,7 +69,7 @@ class RequestRelay:
                 raise InvalidRequest(f"An answer of {len(frame)} bytes cannot be sent through the store.")
         except MakaiError as error:
             frame = frames.encoded(wire.Failure(number=1, problem=wire.problem_of(error)))
-        await self._store.answer_relayed(request_id, self.sealed(f"answer {request_id}", frame))
+        await part.answer_relayed(request_id, self.sealed(f"answer {request_id}", frame))
 
     async def exchange(self, node_id: str, frame: bytes) -> bytes:
         """The answer to a request. `ChannelClosed` when it was not carried out, `TransportError` when it may have
@@ -81,18 +82,18 @@ class RequestRelay:
                 "cannot be reached.",
                 hint="Make sure that the nodes can connect to each other.",
             )
-        request_id = str(uuid4())
-        await self._store.put_relayed(request_id, node_id, self.sealed(request_id, frame), VALID_S)
+        request_id, part = str(uuid4()), self._store.part_of(node_id)
+        await part.put_relayed(request_id, node_id, self.sealed(request_id, frame), VALID_S)
         ends_at = asyncio.get_running_loop().time() + VALID_S
         try:
             while asyncio.get_running_loop().time() < ends_at:
                 await asyncio.sleep(_POLL_S)
-                if (answer := await self._store.relayed_answer(request_id)) is not None:
+                if (answer := await part.relayed_answer(request_id)) is not None:
                     return self.opened(f"answer {request_id}", answer)
-                if all(node.node_id != node_id for node in await self._store.nodes()):
+                if await part.find_node(node_id) is None:
                     break  # it died, and the session gets another owner
         finally:
-            withdrawn = await self._store.withdraw_relayed(request_id)
+            withdrawn = await part.withdraw_relayed(request_id)
         if withdrawn:
             raise ChannelClosed("The node that has the session did not take the request.")
         raise TransportError("The node that has the session did not answer.")

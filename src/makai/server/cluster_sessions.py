@@ -173,7 +173,7 @@ class ClusterSessions:
         if self._closing:
             raise closed_error()
         node_id = self._owners.get(session_id)
-        if node_id is None or self.local.is_live(session_id) or node_id == self.store.node.node_id:
+        if node_id is None or self.local.is_live(session_id) or node_id == self.store.part_of(node_id).node.node_id:
             return self.local
         try:
             link = await self.links.to(node_id)
@@ -250,8 +250,9 @@ class ClusterSessions:
             if executor.session_id == session_id and not self._closing:
                 self._tasks.start(executor.keep(), "makai-executor-moved")
 
-    def _lease_lost(self) -> None:
-        log.error("this node could not renew its lease: its sessions may belong to other nodes now")
-        self.local.lose_all(
-            OwnershipLost("This node lost its lease; nothing was stored.", hint="Look at the session, then try again.")
+    def _lease_lost(self, concerns: Callable[[str], bool]) -> None:
+        log.error("this node could not renew a lease: its sessions may belong to other nodes now")
+        self.local.lose(
+            OwnershipLost("This node lost its lease; nothing was stored.", hint="Look at the session, then try again."),
+            concerns,
         )

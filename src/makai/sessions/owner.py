@@ -196,10 +196,11 @@ class OwnedSessions:
         session = self._live.get(session_id)
         return session is not None and session.stale is None and session.state.last_event_id > 0
 
-    def lose_all(self, error: OwnershipLost) -> None:
-        """Stop using every session at once, with its run, its tools and the processes of its agent."""
+    def lose(self, error: OwnershipLost, concerns: Callable[[str], bool]) -> None:
+        """Stop using sessions at once, with their runs, their tools and the processes of their agents: those of whose
+        ids `concerns` says so."""
         for session_id, session in self._live.items():
-            if session.stale is None:
+            if session.stale is None and concerns(session_id):
                 session.lose(error)
                 self._tasks.start(session.harness.forget(session_id), "makai-lost-agent")
 

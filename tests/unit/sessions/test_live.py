@@ -262,7 +262,7 @@ async def refused_caller(session: LiveSession) -> weakref.ref[Connection]:
 
 
 async def test_a_refused_command_leaves_nothing_of_its_caller_in_memory() -> None:
-    """The refusal has the frames of whoever waited for it, and with them a connection."""
+    """The refusal has the frames of the caller that waited for it, and with them a connection."""
 
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         raise AssertionError("there is no run")

@@ -97,8 +97,8 @@ async def test_the_last_decision_about_a_rule_counts_in_every_session(log: Event
     await log.append("one", [*created(), *decided("Edit"), *decided("Edit", "deny_continue")], 0)
     assert await log.grants("/project") == [stored("Edit", 3, allow=False)]
 
-    await log.append("two", [*created(), *decided("Edit")], 0)
-    assert await log.grants("/project") == [stored("Edit", 2, session_id="two")]
+    await log.append("two", [*created(), *decided("Edit", ts=NOW_MS + 1)], 0)
+    assert await log.grants("/project") == [stored("Edit", 2, session_id="two", ts=NOW_MS + 1)]
 
 
 async def test_a_grant_outlives_its_session_until_it_is_revoked(log: EventLog) -> None:

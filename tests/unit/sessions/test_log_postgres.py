@@ -193,7 +193,7 @@ async def test_a_node_that_cannot_reach_the_database_loses_its_lease_at_once_and
         opened(url, "other") as other,
         opened(url.replace(f":{server.port}", f":{proxy.port}"), lease_s=3) as log,
     ):
-        log.on_lease_lost(lost.set)
+        log.on_lease_lost(lambda concerns: lost.set())
         await log.append("one", steps(1), 0)
         former, generation = log.node, (await log.claim("one")).generation
         assert not log.is_read_only

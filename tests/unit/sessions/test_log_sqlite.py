@@ -217,7 +217,8 @@ async def test_what_followers_read_from_is_bounded_and_the_store_has_the_rest(
     assert sum(len(record.line) for record in head.tail) == head.tail_bytes <= TAIL_BYTES
     monkeypatch.setattr(heads, "MAX_TAILS_BYTES", head.tail_bytes)
     await log.append("other", steps(1), 0)
-    assert (head := log._heads.get("one")) is not None
+    head = log._heads.get("one")
+    assert head is not None
     assert (head.tail, head.last) == ((), 40)
     monkeypatch.setattr(heads, "MAX_SESSIONS", 10)
     await asyncio.gather(*(log.append(f"session-{number}", steps(1), 0) for number in range(10)))

@@ -35,33 +35,22 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """It is about to end, and takes no more sessions."""
 
 
-class ClusterLog(EventLog, Protocol):
-    """A log that several nodes write to."""
+class ClusterPart(Protocol):
+    """One database of a cluster, with this process as a node in it. Each part has its own leases, and fails alone."""
 
     @property
     def node(self) -> Node:
-        """This process."""
+        """This process, in this part."""
 
     @property
     def taken_over(self) -> int:
         """How many sessions with a run of an ended node this process claimed since it started, asked for or not."""
 
-    def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call `call` in the event loop when this node could not renew its lease in time, by its own clock: other nodes
-        may own its sessions by now. From then until it has joined again, `append` and `claim` raise `OwnershipLost`.
-        Returns the function that ends this."""
-
-    async def nodes(self) -> list[Node]:
-        """Those whose leases have not expired, by name and start."""
-
-    async def owner(self, session_id: str) -> Node | None:
-        """The live node that owns a session; None when none does."""
+    async def find_node(self, node_id: str) -> Node | None:
+        """The live node of this id; None when there is none."""
 
     async def release(self, session_ids: Sequence[str]) -> None:
         """Give up sessions of this node, so that the next node that is asked can claim them at once."""
-
-    async def drain(self) -> None:
-        """Tell the other nodes that this one is about to end: `claim` refuses from now on."""
 
     async def free_abandoned(self) -> int:
         """Take the sessions of nodes whose leases expired away from them; returns how many there were."""
@@ -88,3 +77,44 @@ class ClusterLog(EventLog, Protocol):
 
     async def withdraw_relayed(self, request_id: str) -> bool:
         """Remove a request. True when it was not taken, and never will be."""
+
+
+class ClusterLog(EventLog, Protocol):
+    """A log that several nodes write to, in one database or in several."""
+
+    @property
+    def node(self) -> Node:
+        """This process, as `nodes` lists it."""
+
+    @property
+    def parts(self) -> Sequence[ClusterPart]:
+        """Every database of the log."""
+
+    @property
+    def taken_over(self) -> int:
+        """As of a part, in all of them."""
+
+    def part_of(self, node_id: str) -> ClusterPart:
+        """The part in which a node has, or had, this id."""
+
+    def on_lease_lost(self, call: Callable[[Callable[[str], bool]], None]) -> Callable[[], None]:
+        """Call `call` in the event loop when this node could not renew a lease in time, by its own clock: other nodes
+        may own its sessions of that part by now. Its argument tells of a session id whether it is one of them. From
+        then until this node has joined again, `append` and `claim` raise `OwnershipLost` for them. Returns the
+        function that ends this."""
+
+    async def nodes(self) -> list[Node]:
+        """Those whose leases have not expired, by name and start; each process once."""
+
+    async def owner(self, session_id: str) -> Node | None:
+        """The live node that owns a session; None when none does."""
+
+    async def drain(self) -> None:
+        """Tell the other nodes that this one is about to end: `claim` refuses from now on."""
+
+
+def process_of(node_id: str) -> str:
+    """What the ids of one process have in common: it is a node of every part, and a new one after a lost lease. In a
+    log of one database this is the id itself."""
+    shard_and_process = node_id.split(".")
+    return shard_and_process[1] if len(shard_and_process) > 1 else node_id

@@ -35,7 +35,16 @@ _CLOSED: Final = "The log is closed."
 
 
 class Database(PostgresAddress):
-    """The database that holds the log."""
+    """The database that holds the log, or a part of it."""
+
+    def __init__(self, url: str, shard: str | None = None) -> None:
+        """`shard` is its name when it is one of several; what it raises names it, and not where it is."""
+        super().__init__(url)
+        self.shard = shard
+
+    @property
+    def title(self) -> str:
+        return f"the shard {self.shard!r}" if self.shard else "the database"
 
     async def connect(self, seconds: float = CONNECT_S) -> Connection:
         """A connection without a transaction, on which each statement commits by itself."""
@@ -51,6 +60,13 @@ class Database(PostgresAddress):
         return connection
 
     def unavailable(self, error: Exception) -> StorageUnavailable:
+        if self.shard:
+            # Without an SQL state it is the driver that speaks, and it names hosts.
+            says = f" ({self.text_of(error)})" if isinstance(error, psycopg.Error) and error.sqlstate else ""
+            return StorageUnavailable(
+                f"Sessions in {self.title} cannot be stored or read{says}.",
+                hint="Make sure that its database runs and can be reached, then try again. Other sessions can be used.",
+            )
         return StorageUnavailable(
             f"Sessions cannot be stored or read in PostgreSQL ({self.text_of(error)}).",
             hint="Make sure that the database runs and can be reached, then try again.",

@@ -22,8 +22,8 @@ from makai.sessions.log.leases import HomeLock, taken_over
 from makai.sessions.log.nodes import Node
 from makai.sessions.log.permissions import checked_folder, itself_and_above
 from makai.sessions.log.postgres import checking, ownership, permissions, relay, rows, schema
-from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database, deadline, of_unknown_outcome
-from makai.sessions.log.postgres.membership import Membership, NodeSettings
+from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database, of_unknown_outcome
+from makai.sessions.log.postgres.membership import Membership, NodeSettings, Prepare
 from makai.sessions.log.postgres.writer import GroupWriter, PendingAppend
 from makai.sessions.log.room import Room
 from makai.sessions.log.watchers import Watchers
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 MAX_QUEUED_BYTES: Final = 32 * 1024 * 1024
 PATIENCE_S: Final = 30.0
-MIGRATION_S: Final = 600.0
 CHECK_S: Final = 3600.0
 PURGE_EVENTS: Final = 2000
 CLOSE_S: Final = 10.0
@@ -66,7 +65,7 @@ SELECT EXISTS (SELECT FROM chosen)
 class PostgresLog:
     """`ClusterLog`. Make one by `open`."""
 
-    def __init__(self, database: Database, settings: NodeSettings, lock: HomeLock | None) -> None:
+    def __init__(self, database: Database, settings: NodeSettings, prepare: Prepare, lock: HomeLock | None) -> None:
         self._database = database
         self._lock = lock
         self._heads = Heads()
@@ -74,7 +73,7 @@ class PostgresLog:
         self._queue = Room(MAX_QUEUED_BYTES)
         self._pool = ConnectionPool(database)
         self._unsynced = ConnectionPool(database, 1, "SET synchronous_commit = off")
-        self._membership = Membership(database, settings, self._lease_lost)
+        self._membership = Membership(database, settings, prepare, self._lease_lost)
         self._writer = GroupWriter(database, self._membership, self._heads, self._settled)
         self._tasks = BackgroundTasks()
         self._purging: asyncio.Task[None] | None = None
@@ -82,18 +81,21 @@ class PostgresLog:
         self._closing = False
 
     @classmethod
-    async def open(cls, url: str, node: NodeSettings, lock: HomeLock | None = None) -> PostgresLog:
-        """Join the cluster. `lock` is released with the log; it proves that no other process of this name lives."""
-        database = Database(url)
-        log = cls(database, node, lock)
+    async def open(
+        cls,
+        url: str,
+        node: NodeSettings,
+        lock: HomeLock | None = None,
+        *,
+        prepare: Prepare = schema.migrate,
+        may_join_later: bool = False,
+    ) -> PostgresLog:
+        """Join the cluster. `lock` is released with the log; it proves that no other process of this name lives.
+        `prepare` makes the tables; `may_join_later` is that of `Membership.start`."""
+        database = Database(url, node.shard)
+        log = cls(database, node, prepare, lock)
         try:
-            connection = await database.connect()
-            try:
-                with deadline(connection, MIGRATION_S):
-                    await schema.migrate(connection)
-            finally:
-                await connection.close()
-            await log._membership.start()
+            await log._membership.start(may_join_later=may_join_later)
         except psycopg.Error as error:
             raise database.unavailable(error) from None
         log._writer.start()
@@ -126,8 +128,15 @@ class PostgresLog:
     def taken_over(self) -> int:
         return self._taken_over
 
-    def on_lease_lost(self, call: Callable[[], None]) -> Callable[[], None]:
-        return self._membership.on_lost(call)
+    @property
+    def parts(self) -> tuple[PostgresLog]:
+        return (self,)
+
+    def part_of(self, node_id: str) -> PostgresLog:
+        return self
+
+    def on_lease_lost(self, call: Callable[[Callable[[str], bool]], None]) -> Callable[[], None]:
+        return self._membership.on_lost(lambda: call(lambda session_id: True))
 
     async def claim(self, session_id: str) -> base.Claim:
         self._membership.check()
@@ -288,6 +297,9 @@ class PostgresLog:
 
     async def nodes(self) -> list[Node]:
         return await self._pool.run(ownership.live_nodes)
+
+    async def find_node(self, node_id: str) -> Node | None:
+        return await self._pool.run(lambda connection: ownership.find_node(connection, node_id))
 
     async def owner(self, session_id: str) -> Node | None:
         if not rows.is_storable(session_id):

@@ -11,25 +11,31 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
 from uuid import uuid4
 
 import msgspec
 import psycopg
 
+from makai.aio.postgres import is_retryable
 from makai.core.errors import InvalidRequest, OwnershipLost
 from makai.sessions.log.base import Lease
 from makai.sessions.log.nodes import Node
 from makai.sessions.log.postgres.connecting import Connection, Database, cut, deadline
 from makai.sessions.log.postgres.rows import fetch
+from makai.sessions.log.postgres.shard_map import check_shard
 
 log = logging.getLogger(__name__)
+
+Prepare: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 MIN_LEASE_S: Final = 0.5
 MAX_LEASE_S: Final = 600.0
 MAX_LABELS: Final = 100
 MAX_NAME_LENGTH: Final = 200
+PREPARE_S: Final = 600.0
+"""For migrations of the tables."""
 _RETRY_S: Final = 0.5
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It runs while the machine is suspended, where there is such a clock."""
@@ -63,13 +69,18 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 6.0
     home: str = ""
     """Names the MAKAI_HOME whose lock this process has: a former node of the same name and home is dead."""
+    shard: str | None = None
+    """The name of the database in a store of several, empty for the first one; None in a store of one."""
+    process: str = ""
+    """The same in all databases of a store of several: `nodes.process_of`."""
 
 
 class Membership:
     """From `start` until `stop`, this process is a node, and a new one after each time that it lost its lease."""
 
-    def __init__(self, database: Database, settings: NodeSettings, lost: Callable[[], None]) -> None:
-        """`lost` is called in the event loop when the lease is over, before this node joins again."""
+    def __init__(self, database: Database, settings: NodeSettings, prepare: Prepare, lost: Callable[[], None]) -> None:
+        """`prepare` is called before this process joins for the first time. `lost` is called in the event loop when the
+        lease is over, before this node joins again."""
         if not 0 < len(settings.name) <= MAX_NAME_LENGTH or not settings.name.isprintable():
             raise InvalidRequest("The name of a node is 1 to 200 printable characters.", hint="Set [cluster] name.")
         if len(settings.labels) > MAX_LABELS or not all(label.isprintable() and label for label in settings.labels):
@@ -78,6 +89,8 @@ class Membership:
             raise InvalidRequest(f"lease_seconds is a number from {MIN_LEASE_S:g} to {MAX_LEASE_S:g}.")
         self._database = database
         self._settings = settings
+        self._prepare = prepare
+        self._is_prepared = False
         self._lost = lost
         self._node: Node = Node(node_id="", name=settings.name)
         self._lease = Lease("", 0)
@@ -108,7 +121,7 @@ class Membership:
         """Raise `OwnershipLost` when the lease is over."""
         if not self.is_valid():
             self.lose()
-            raise lease_lost()
+            raise lease_lost(self._database.title)
 
     def lose(self) -> None:
         """End the lease now; the next renewal joins again."""
@@ -132,15 +145,20 @@ class Membership:
     def note_draining(self) -> None:
         self._node = msgspec.structs.replace(self._node, draining=True)
 
-    async def start(self) -> None:
-        """Join, in the place of former processes of this name and MAKAI_HOME, whose lock this one has."""
-        self._connection = await self._database.connect()
+    async def start(self, *, may_join_later: bool = False) -> None:
+        """Join, in the place of former processes of this name and MAKAI_HOME, whose lock this one has. With
+        `may_join_later`, a database that does not answer is no error: the lease is lost until it does."""
+        pause_s = self._settings.lease_s / 3
         try:
-            await self._join(self._connection, self._settings.name)
-        except BaseException:
+            self._connection = await self._database.connect()
+            await self._join_first(self._connection)
+        except BaseException as error:
             await self._drop()
-            raise
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="makai-node-lease")
+            if not (may_join_later and isinstance(error, psycopg.Error) and is_retryable(error)):
+                raise
+            log.warning("This node cannot use %s yet: %s", self._database.title, self._database.text_of(error))
+            pause_s = _RETRY_S
+        self._task = asyncio.get_running_loop().create_task(self._keep(pause_s), name="makai-node-lease")
 
     async def stop(self) -> None:
         """Leave, and give up all sessions. What fails is left to the end of the lease."""
@@ -156,9 +174,8 @@ class Membership:
                     await free(connection, [node_id for (node_id,) in removed])
             await connection.close()
 
-    async def _keep(self) -> None:
+    async def _keep(self, pause_s: float) -> None:
         """Renew the lease, or join again, until this task is cancelled."""
-        pause_s = self._settings.lease_s / 3
         while True:
             await asyncio.sleep(pause_s)
             renewing = asyncio.get_running_loop().create_task(self._renew(), name="makai-node-renewal")
@@ -169,7 +186,11 @@ class Membership:
                 raise
             pause_s = self._settings.lease_s / 3
             if (error := renewing.exception()) is not None:
-                log.warning("The lease of this node was not renewed: %s", self._database.text_of(error))
+                log.warning(
+                    "The lease of this node in %s was not renewed: %s",
+                    self._database.title,
+                    self._database.text_of(error),
+                )
                 await self._drop()
                 pause_s = min(pause_s, _RETRY_S)
 
@@ -195,6 +216,9 @@ class Membership:
         if self._connection is None:
             self._connection = await self._database.connect()
         connection = self._connection
+        if not self._is_prepared:
+            await self._join_first(connection)
+            return
         with deadline(connection, self._settings.lease_s):
             if not self._is_lost:
                 asked = _now()
@@ -205,12 +229,19 @@ class Membership:
                 self.lose()
             await self._join(connection, None)
 
+    async def _join_first(self, connection: Connection) -> None:
+        with deadline(connection, PREPARE_S):
+            await self._prepare(connection)
+        with deadline(connection, self._settings.lease_s):
+            await self._join(connection, self._settings.name)
+        self._is_prepared = True
+
     async def _join(self, connection: Connection, name: str | None) -> None:
         """Become a node. The sessions of this process's former one are free from then on; with `name` also those of
         former processes of this name and home."""
         settings = self._settings
         node = Node(
-            node_id=uuid4().hex,
+            node_id=f"{settings.shard}.{settings.process}.{uuid4().hex}" if settings.process else uuid4().hex,
             name=settings.name,
             address=settings.address,
             labels=settings.labels or (settings.name,),
@@ -221,6 +252,7 @@ class Membership:
             removed = await fetch(connection, _REMOVE, (name, settings.home, self._node.node_id))
             await free(connection, [node_id for (node_id,) in removed])
             ((generation,),) = await fetch(connection, _START)
+            await check_shard(connection, settings.shard)  # after the row of `format` is locked
             asked = _now()
             ((expires_ms,),) = await fetch(connection, _JOIN, (*described, settings.lease_s))
         self._node = node
@@ -247,9 +279,9 @@ async def free(connection: Connection, node_ids: Sequence[str]) -> int:
         return cursor.rowcount
 
 
-def lease_lost() -> OwnershipLost:
+def lease_lost(where: str = "the database") -> OwnershipLost:
     return OwnershipLost(
-        "This node lost its connection to the database for too long, and its sessions with it.",
+        f"This node lost its connection to {where} for too long, and its sessions with it.",
         hint="Nothing was stored. It joins again by itself; try again then.",
     )
 

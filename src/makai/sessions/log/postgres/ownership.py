@@ -129,6 +129,11 @@ async def live_nodes(connection: Connection) -> list[Node]:
     return [_node(row) for row in found]
 
 
+async def find_node(connection: Connection, node_id: str) -> Node | None:
+    found = await fetch(connection, f"SELECT {_FIELDS} FROM node WHERE node_id = %s AND {_LIVE}", (node_id,))
+    return _node(found[0]) if found else None
+
+
 async def owner(connection: Connection, session_id: str) -> Node | None:
     found = await fetch(connection, _OWNER, (session_id,))
     return _node(found[0]) if found else None

@@ -110,6 +110,23 @@ MIGRATIONS: Final = (
     ALTER TABLE session ADD COLUMN updated_span BIGINT GENERATED ALWAYS AS (updated_ms >> 16) STORED;
     CREATE INDEX session_updated ON session (updated_span);
     """,
+    """
+    -- What this database is in a store of several; no row in a store of one. `shard_map` explains the columns.
+    CREATE TABLE shard_map (
+        one         BOOLEAN PRIMARY KEY DEFAULT true CHECK (one),
+        name        TEXT COLLATE "C" NOT NULL,
+        is_first    BOOLEAN NOT NULL,
+        names       TEXT[] NOT NULL,
+        store_id    TEXT NOT NULL,
+        database_id TEXT NOT NULL
+    );
+
+    -- In the first database: which database each shard is.
+    CREATE TABLE shard (
+        name        TEXT COLLATE "C" PRIMARY KEY,
+        database_id TEXT NOT NULL
+    );
+    """,
 )
 """Each brings the database from the version that is its index to the next; the table `format` holds the version."""
 
