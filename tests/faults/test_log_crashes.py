@@ -50,12 +50,12 @@ def test_kill_9_at_200_points(home: Path, record_measure: RecordMeasure) -> None
 
 
 @pytest.mark.proof("D1")
-def test_the_power_goes_away_40_times(disk: Disk, record_measure: RecordMeasure) -> None:
-    report = power_cuts(disk, rounds=40)
+def test_the_power_goes_away_100_times(disk: Disk, record_measure: RecordMeasure) -> None:
+    report = power_cuts(disk, rounds=100)
 
-    record_measure(f"log: 40 power cuts, {report.acknowledged} acked: lost", "0", str(report.lost))
-    record_measure("log: 40 power cuts: reused numbers, problems", "0, 0", f"{report.reused}, {len(report.problems)}")
-    assert_nothing_lost(report, 40)
+    record_measure(f"log: 100 power cuts, {report.acknowledged} acked: lost", "0", str(report.lost))
+    record_measure("log: 100 power cuts: reused numbers, problems", "0, 0", f"{report.reused}, {len(report.problems)}")
+    assert_nothing_lost(report, 100)
 
 
 @pytest.mark.proof("D1")
