@@ -54,6 +54,7 @@ FAULTS_NEEDED = (
     Need("etcd-server", ("etcd",), "failover of PostgreSQL"),
     # It depends on python3-etcd and python3-psycopg2, which have no programs of their own.
     Need("patroni", ("patroni",), "failover of PostgreSQL"),
+    Need("nginx-light", ("nginx", "/usr/sbin/nginx"), "nodes behind a load balancer"),
     Need("iproute2", ("ip",), "networks that are cut between nodes and their database"),
 )
 

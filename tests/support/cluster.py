@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -111,12 +111,13 @@ async def serving_nodes(
     *names: str,
     lease_s: float = LEASE_S,
     shards: Mapping[str, str] = NO_SHARDS,
+    options: Sequence[str] = (),
 ) -> AsyncIterator[list[ServeProcess]]:
     """`makai serve` on each node, as processes; at the end they are killed."""
     async with http_session() as http:
         nodes = []
         for name in names:
-            node = ServeProcess(folder / name, http, 0, {KEY_VARIABLE: KEY}, ())
+            node = ServeProcess(folder / name, http, 0, {KEY_VARIABLE: KEY}, options=options)
             write_config(node.home, name, database, lease_s=lease_s, shards=shards)
             node.scenario.write_text(scenario, encoding="utf-8")
             nodes.append(node)

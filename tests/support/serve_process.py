@@ -24,7 +24,13 @@ _ADDRESS = re.compile(rb"listening on (http://\S+)")
 
 class ServeProcess:
     def __init__(
-        self, folder: Path, http: aiohttp.ClientSession, port: int, environ: Mapping[str, str], before: Sequence[str]
+        self,
+        folder: Path,
+        http: aiohttp.ClientSession,
+        port: int,
+        environ: Mapping[str, str],
+        before: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.home = folder / "makai-home"
@@ -34,6 +40,7 @@ class ServeProcess:
         self.http = http
         self._environ = environ
         self._before = before
+        self._options = options
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -63,7 +70,7 @@ class ServeProcess:
         workplace.mkdir(exist_ok=True)
         with (self.folder / "serve.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(*self._before, sys.executable, "-m", "makai", "serve", "--port", str(self.port)),
+                *(*self._before, sys.executable, "-m", "makai", "serve", "--port", str(self.port), *self._options),
                 env=environ,
                 cwd=workplace,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -39,5 +39,5 @@ def test_what_cannot_be_installed_is_named_with_the_tests_that_need_it(
 def test_what_only_the_long_tests_need_is_not_installed_by_make_test() -> None:
     added = [need.package for need in NEEDED_BY["faults"] if need not in NEEDED_BY["test"]]
 
-    assert added == ["etcd-server", "patroni", "iproute2"]
+    assert added == ["etcd-server", "patroni", "nginx-light", "iproute2"]
     assert [need.package for need in NEEDED_BY["bench"]] == ["postgresql"]
