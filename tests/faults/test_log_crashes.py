@@ -90,7 +90,7 @@ def test_a_process_killed_in_a_system_call_loses_nothing(
 @pytest.mark.proof("D4")
 @pytest.mark.usefixtures("_strace")
 @pytest.mark.parametrize(
-    "injection", ["fdatasync:error=EIO:when=12..15", "pwrite64:error=ENOSPC:when=60..90", "pwrite64:error=EIO:when=70"]
+    "injection", ["fdatasync:error=EIO:when=20..23", "pwrite64:error=ENOSPC:when=60..90", "pwrite64:error=EIO:when=70"]
 )
 def test_a_failing_system_call_is_an_error_once(tmp_path: Path, record_measure: RecordMeasure, injection: str) -> None:
     report = tampered(tmp_path / "home", injection, appends=APPENDS)
