@@ -26,9 +26,9 @@ from support.serve_process import ServeProcess, serve_process
 QUIET_S = 300.0
 """How long clients may take to pause, and runs to end, on a machine that is busy with other things."""
 KILL_CHANCE = 0.3
-MESSAGES = 30
-"""After so many messages a client begins a new session, as people do: the conversation that a run sends to its model is
-in memory while it runs, so sessions that only grew would look like a leak."""
+MESSAGES = (15, 45)
+"""After a number of messages between these a client compares its session with the log, deletes it and begins another: the conversation
+that a run sends to its model is in memory while it runs, so sessions that only grew would look like a leak."""
 SETTLED_LOOKS = 20
 """How often the number of tasks is the same, half a second apart, before it counts."""
 _SAY = "pace: 2ms\nrepeat: 12 word "
@@ -58,7 +58,7 @@ class SoakReport(msgspec.Struct, frozen=True):
     lives: tuple[Life, ...]
     life_minutes: float
     sessions: int
-    """All of them, also those whose clients went on to another."""
+    """All of them, also those that were deleted."""
     messages: int
     client_kills: int
     events: int
@@ -84,6 +84,23 @@ class SoakReport(msgspec.Struct, frozen=True):
         return int(max(*within, max(ends) - ends[0]))
 
 
+class _Compared:
+    """What clients of sessions received, beside their logs."""
+
+    def __init__(self) -> None:
+        self.sessions = self.events = self.messages = self.lost = self.unlike = self.not_once = 0
+
+    def add(self, heard: _Heard, log: list[JSON]) -> None:
+        marks = [_mark(frame) for frame in log]
+        said = [frame.get("client_msg_id") for frame in log]
+        self.sessions += 1
+        self.events += len(log)
+        self.messages += len(heard.accepted)
+        self.lost += len({number for number, _ in marks} - {number for number, _ in heard.received})
+        self.unlike += heard.received != marks
+        self.not_once += sum(said.count(message) != 1 for message in heard.accepted)
+
+
 class _Heard:
     """What a client knows of one session."""
 
@@ -104,9 +121,10 @@ class _Client:
     accepted."""
 
     def __init__(self, soak: _Soak, project: Path, session_id: str, seed: int) -> None:
-        self.sessions = [_Heard(session_id)]
-        """The newest one last."""
         self.kills = 0
+        self.compared = _Compared()
+        self._heard = _Heard(session_id)
+        self._messages = random.Random(seed).randint(*MESSAGES)
         self._project = project
         self._soak = soak
         self._chance = random.Random(seed)
@@ -123,14 +141,33 @@ class _Client:
     async def talk(self) -> None:
         """One message and its run, unless the client or the server dies."""
         async with self._busy:
-            if len(self._heard.accepted) >= MESSAGES:
+            if len(self._heard.accepted) >= self._messages:
                 await self._catch_up()
-                self.sessions.append(_Heard(await self._soak.server.session(self._project, mode="never_ask")))
+                await self._compare()
+                await self._begin_another()
             await self._talk()
 
-    @property
-    def _heard(self) -> _Heard:
-        return self.sessions[-1]
+    async def _begin_another(self) -> None:
+        server = self._soak.server
+        following = _Heard(await server.session(self._project, mode="never_ask"))
+        former, self._heard = self._heard.session_id, following
+        async with server.http.delete(f"{server.url}/api/sessions/{former}", headers=dict(server.headers)) as response:
+            assert response.status in (200, 204), await response.text()
+
+    async def _compare(self) -> None:
+        """Compare what was received with the log as it is now."""
+        heard = self._heard
+        reader = await self._soak.server.connect(heard.session_id, *BOTH)
+        try:
+            await reader.resume(0)
+            await reader.until_event(heard.cursor)
+        finally:
+            reader.drop()
+        self.compared.add(heard, logged(reader.frames))
+
+    async def finish(self) -> None:
+        await self.catch_up()
+        await self._compare()
 
     async def _talk(self) -> None:
         client = await self._soak.server.connect(self._heard.session_id, *BOTH)
@@ -275,36 +312,25 @@ async def soak(folder: Path, *, lives: int, life_minutes: float, sessions: int, 
             trial.may_work.set()
             async with asyncio.timeout(QUIET_S):
                 await asyncio.gather(*working)
-            return await _compared(trial, tuple(found), life_minutes)
+            return await _report(trial, tuple(found), life_minutes)
         finally:
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
 
 
-async def _compared(trial: _Soak, lives: tuple[Life, ...], life_minutes: float) -> SoakReport:
-    events = lost = unlike = not_once = 0
-    await asyncio.gather(*(client.catch_up() for client in trial.clients))
-    heard = [session for client in trial.clients for session in client.sessions]
-    for session in heard:
-        reader = await trial.server.connect(session.session_id, *BOTH)
-        await reader.resume(0)
-        await reader.until_event(session.cursor)
-        log = logged(reader.frames)
-        await reader.close()
-        events += len(log)
-        lost += len({number for number, _ in map(_mark, log)} - {number for number, _ in session.received})
-        unlike += session.received != [_mark(frame) for frame in log]
-        said = [frame.get("client_msg_id") for frame in log]
-        not_once += sum(said.count(message) != 1 for message in session.accepted)
+async def _report(trial: _Soak, lives: tuple[Life, ...], life_minutes: float) -> SoakReport:
+    for client in trial.clients:
+        await client.finish()
+    found = [client.compared for client in trial.clients]
     return SoakReport(
         lives=lives,
         life_minutes=life_minutes,
-        sessions=len(heard),
-        messages=sum(len(session.accepted) for session in heard),
+        sessions=sum(compared.sessions for compared in found),
+        messages=sum(compared.messages for compared in found),
         client_kills=sum(client.kills for client in trial.clients),
-        events=events,
-        lost=lost,
-        unlike_the_log=unlike,
-        not_once=not_once,
+        events=sum(compared.events for compared in found),
+        lost=sum(compared.lost for compared in found),
+        unlike_the_log=sum(compared.unlike for compared in found),
+        not_once=sum(compared.not_once for compared in found),
     )
