@@ -27,8 +27,9 @@ QUIET_S = 300.0
 """How long clients may take to pause, and runs to end, on a machine that is busy with other things."""
 KILL_CHANCE = 0.3
 MESSAGES = (15, 45)
-"""After a number of messages between these a client compares its session with the log, deletes it and begins another: the conversation
-that a run sends to its model is in memory while it runs, so sessions that only grew would look like a leak."""
+"""After a number of messages between these a client compares its session with the log, deletes it and begins another:
+the conversation that a run sends to its model is in memory while it runs, so sessions that only grew would look like a
+leak."""
 SETTLED_LOOKS = 20
 """How often the number of tasks is the same, half a second apart, before it counts."""
 _SAY = "pace: 2ms\nrepeat: 12 word "
