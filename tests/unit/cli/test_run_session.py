@@ -23,6 +23,7 @@ from makai.core import session_events as ev
 from makai.core.errors import MakaiError
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.providers.runtime import ModelRuntime
+from makai.providers.scenario import read_scenario
 from makai.providers.scripted import ScriptedProvider
 from makai.sessions.commands import Abort, Close, DenyCall, Send
 from makai.sessions.log.encoding import decoded_one
@@ -117,6 +118,7 @@ async def place(tmp_path: Path, script: str) -> AsyncIterator[Place]:
     folder.mkdir()
     scenario.write_text(script)
     async with ModelRuntime({"MAKAI_SCENARIO": str(scenario), "MAKAI_HOME": str(home)}) as models:
+        models.registry.register("scripted", ScriptedProvider(read_scenario(script)))  # it keeps its requests
         sessions = await OwnedSessions.open(home, models, log=MemoryLog())
         try:
             yield Place(sessions, models, folder)

@@ -77,7 +77,7 @@ export interface Ended {
 /** The environment of a server of its own. */
 function environment(t: Ended, more: Record<string, string>): { MAKAI_HOME: string; MAKAI_SCENARIO: string; MAKAI_TEST_LOGIN: string } {
   const home = mkdtempSync(join(tmpdir(), "makai-sdk-"));
-  t.after(() => rmSync(home, { recursive: true, force: true }));
+  t.after(() => rmSync(home, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }));
   const scenario = join(home, "scenario.txt");
   writeFileSync(scenario, SCENARIO);
   return { MAKAI_HOME: home, MAKAI_SCENARIO: scenario, MAKAI_TEST_LOGIN: "1", ...more };
