@@ -35,6 +35,8 @@ SETTLED_LOOKS = 20
 _SAY = "pace: 2ms\nrepeat: 12 word "
 _TOOL = 'tool: shell {"command": "echo step >> made"}'
 SCENARIO = "\n---\n".join([*[_SAY, _SAY, _TOOL, _SAY] * 100, _SAY])
+_CLOSE = {"Connection": "close"}
+"""An idle connection of this client is a task and a descriptor of the server: it must not look like a leak."""
 _RETRY = (aiohttp.ClientError, ConnectionError, Ended, TimeoutError)
 
 
@@ -152,7 +154,8 @@ class _Client:
         server = self._soak.server
         following = _Heard(await server.session(self._project, mode="never_ask"))
         former, self._heard = self._heard.session_id, following
-        async with server.http.delete(f"{server.url}/api/sessions/{former}", headers=dict(server.headers)) as response:
+        url, headers = f"{server.url}/api/sessions/{former}", {**server.headers, **_CLOSE}
+        async with server.http.delete(url, headers=headers) as response:
             assert response.status in (200, 204), await response.text()
 
     async def _compare(self) -> None:
@@ -211,7 +214,7 @@ class _Client:
         """Whether no run is active, and the newest event was received."""
         server = self._soak.server
         url = f"{server.url}/api/sessions/{self._heard.session_id}"
-        async with server.http.get(url, headers=dict(server.headers)) as response:
+        async with server.http.get(url, headers={**server.headers, **_CLOSE}) as response:
             found = await response.json()
         assert response.status == 200, found
         is_active = found["status"] in ("starting", "running", "awaiting_approval", "aborting")
