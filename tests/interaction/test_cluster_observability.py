@@ -23,16 +23,13 @@ def figures(observed: Observability) -> list[float | None]:
     return [found.get(name) for name in NAMES]
 
 
-def takeovers(*observed: Observability) -> float:
-    return sum(figures(each)[3] or 0 for each in observed)
-
-
 async def test_a_lost_lease_and_a_takeover_are_figures_of_their_nodes(tmp_path: Path, database: str) -> None:
     one, other = Observability(), Observability()
     assert figures(one) == [None, None, 0, None]
     async with cluster(tmp_path, database, "pace: 20ms\nrepeat: 50 word") as nodes:
-        first = await nodes.start("a", observer=one.observer)
-        second = await nodes.start("b", observer=other.observer)
+        # The first one does not take its own run back, and no lease is so short that a busy machine loses it.
+        first = await nodes.start("a", observer=one.observer, lease_s=12, durable=False)
+        second = await nodes.start("b", observer=other.observer, lease_s=12)
         assert figures(one) == figures(other) == [1, 1, 0, 0]
         there = await desk(first)
         here = Desk(second, there.session_id)
@@ -45,14 +42,11 @@ async def test_a_lost_lease_and_a_takeover_are_figures_of_their_nodes(tmp_path: 
         expired = "UPDATE node SET expires_at = clock_timestamp() - interval '1 s' WHERE name = 'a'"
         shared_server().sql(expired, database.rpartition("/")[2])
         for _ in range(600):  # nothing is asked of the session meanwhile: a request would claim it, too
-            if figures(one)[1] == 1 and takeovers(one, other):  # it joined again, and its run was taken over
+            if figures(one)[1:3] == [1, 1] and figures(other)[3] == 1:  # it joined again, and its run was taken over
                 break
             await asyncio.sleep(0.05)
         await here.until_settled()
-        reachable, lease_held, leases_lost, _ = figures(one)
-        assert (reachable, lease_held, figures(other)[:2]) == (1, 1, [1, 1])
-        assert leases_lost is not None
-        # On a busy machine a short lease can be lost once more. The node that joined again may be the first to claim.
-        assert (leases_lost >= 1, takeovers(one, other) >= 1) == (True, True)
+        assert figures(one) == [1, 1, 1, 0]
+        assert figures(other) == [1, 1, 0, 1]
     assert [line.split()[:2] for line in lines[1:3]] == [["node", "a"], ["node", "b"]]
     assert lines[-1].split()[1] == "running"

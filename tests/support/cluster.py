@@ -75,14 +75,16 @@ class Cluster:
         key: str = KEY,
         advertise: str = "",
         observer: Observer = NO_OBSERVER,
+        lease_s: float = LEASE_S,
+        durable: bool = True,
     ) -> ClusterSessions:
         home = self._folder / name
         self.ports[name] = write_config(
-            home, name, self._database, labels=labels, advertise=advertise, shards=self._shards
+            home, name, self._database, labels=labels, advertise=advertise, lease_s=lease_s, shards=self._shards
         )
         environ = {SCENARIO_VARIABLE: str(self._scenario), KEY_VARIABLE: key}
         models = await self._stack.enter_async_context(ModelRuntime(environ, home=home))
-        sessions = await own_sessions(home, models, durable=True, environ=environ, observer=observer)
+        sessions = await own_sessions(home, models, durable=durable, environ=environ, observer=observer)
         assert isinstance(sessions, ClusterSessions)
         self._stack.push_async_callback(sessions.close)
         return sessions

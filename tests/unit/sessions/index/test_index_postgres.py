@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -201,7 +202,14 @@ async def test_a_node_finds_what_another_one_indexed_and_catches_up_for_one_that
             await write(there, "theirs", "green tea")
             await write(here, "mine", "black tea")
             assert set(await trial.found("tea")) == {"mine", "theirs"} == set(await other.found("tea"))
+        third = PostgresIndex(here.database)
+        async with asyncio.timeout(30):
+            while await third.begin_compare(60) is None:  # noqa: ASYNC110 while it compares, the others do not
+                await asyncio.sleep(0.01)
         await write(there, "theirs", "coffee")  # nothing indexes on that node any more
+        assert await asked(trial, "coffee", 0.0) == ([], False)
+        await third.end_compare(None)
+        await third.close()
         assert await asked(trial, "coffee", 30.0) == (["theirs"], True)
         # The session moves to the first node, which continues where the other one stopped.
         await there.close()
