@@ -17,7 +17,7 @@ from makai.core import session_events as ev
 from makai.core.config import StoreConfig
 from makai.core.errors import InvalidRequest, OwnershipLost, SessionElsewhere, StorageUnavailable
 from makai.providers.logins import read_config
-from makai.sessions.log.base import Pending, SessionFilter
+from makai.sessions.log.base import LogProblem, Pending, SessionFilter
 from makai.sessions.log.nodes import process_of
 from makai.sessions.log.opening import open_log, store_of
 from makai.sessions.log.postgres.membership import NodeSettings
@@ -82,6 +82,19 @@ async def test_a_session_is_in_the_shard_of_its_id_and_lists_join_all_of_them() 
             assert await mine.take_relayed(10) == [(f"request in {shard}", b"frame")]
             await mine.answer_relayed(f"request in {shard}", b"answer")
             assert await part.relayed_answer(f"request in {shard}") == b"answer"
+
+
+async def test_a_check_finds_sessions_that_are_in_the_database_of_another_shard() -> None:
+    first, shards = shared_server().new_schema(), new("a", "b")
+    async with sharded(first, shards) as log:
+        await log.append(IN_A, decided(NOW_MS, "approve"), 0)
+        sound = await log.check()
+        assert (sound.sessions, sound.events, sound.problems) == (1, 2, ())
+        for part in (part for part in log.parts if part.database.shard != "b"):
+            await part.append(IN_B, decided(NOW_MS, "approve"), 0)
+        report = await log.check()
+    misplaced = LogProblem(IN_B, None, "it is in the database of another shard")
+    assert (report.sessions, report.events, report.problems) == (3, 6, (misplaced, misplaced))
 
 
 async def test_the_address_of_a_shard_can_come_from_a_variable_and_is_not_shown(

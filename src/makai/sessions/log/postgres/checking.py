@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from makai.core.errors import LogDamaged
@@ -23,7 +23,8 @@ SELECT event_id, checksum, line FROM event WHERE session_key = %s AND event_id >
 """
 
 
-async def check(connection: Connection) -> LogReport:
+async def check(connection: Connection, belongs: Callable[[str], bool]) -> LogReport:
+    """`belongs` says whether the session with an id is to be in this database."""
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         ((orphans,),) = await fetch(connection, _ORPHANS)
@@ -36,6 +37,8 @@ async def check(connection: Connection) -> LogReport:
             last, told = await _problems(connection, found[0], session_id, row)
             events += last
             problems += told
+            if not belongs(session_id):
+                problems.append(LogProblem(session_id, None, "it is in the database of another shard"))
     return LogReport(sessions=sessions, events=events, problems=tuple(problems))
 
 

@@ -292,8 +292,9 @@ class PostgresLog:
     async def note_token_use(self, token_ids: Sequence[str], now_ms: int) -> None:
         await self._change(lambda connection: permissions.note_token_use(connection, token_ids, now_ms))
 
-    async def check(self) -> base.LogReport:
-        return await self._pool.run(checking.check, CHECK_S)
+    async def check(self, belongs: Callable[[str], bool] = lambda session_id: True) -> base.LogReport:
+        """As `EventLog.check`. A session that does not belong to this database is a problem."""
+        return await self._pool.run(lambda connection: checking.check(connection, belongs), CHECK_S)
 
     async def nodes(self) -> list[Node]:
         return await self._pool.run(ownership.live_nodes)

@@ -215,7 +215,10 @@ class ShardedLog:
         await self._first.note_token_use(token_ids, now_ms)
 
     async def check(self) -> base.LogReport:
-        reports = await asyncio.gather(*(part.check() for part in self.parts))
+        def check_part(part: PostgresLog) -> Awaitable[base.LogReport]:
+            return part.check(lambda session_id: self._of(session_id) is part)
+
+        reports = await asyncio.gather(*(check_part(part) for part in self.parts))
         return base.LogReport(
             sessions=sum(report.sessions for report in reports),
             events=sum(report.events for report in reports),
