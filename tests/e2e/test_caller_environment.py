@@ -36,6 +36,7 @@ def files_with(folder: Path, text: str) -> list[str]:
 
 
 @pytest.mark.req("DM-ENDP-010")
+@pytest.mark.sqlite_file("looks for what was said in the file")
 @pytest.mark.parametrize("owner_has_a_key", [True, False])
 async def test_the_key_of_the_caller_reaches_its_server_and_stays_in_the_memory_of_the_owner(
     home: Path, project: Path, owner_has_a_key: bool

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
+import psycopg
 import pytest
 from support.cli import Cli, Finished
+from support.postgres import shared_server
 
 ECHO = ("run", "-m", "scripted/echo", "--no-tools")
 
@@ -218,16 +221,27 @@ async def test_folders_are_trusted_and_no_longer(makai: Cli, project: Path) -> N
 
 async def test_folders_are_trusted_and_the_log_is_checked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:
     await begin(makai, "Hello")
-    async with makai.serving() as (server, _):
+    async with makai.serving():
         trusted = await makai("sessions", "trust", "--yes", str(tmp_path))
         checked = await makai("sessions", "repair", "--check", "--json")
-        repaired = await makai("sessions", "repair")
+    after = await makai("sessions", "repair", "--check", "--json")
     later = await makai("sessions", "trust", str(tmp_path))
 
     assert trusted.out == later.out == f"{tmp_path} is trusted\n"
     report = checked.json()
     assert (checked.code, report["sessions"], report["problems"], report["kept_as"]) == (0, 1, [], None)
-    assert (repaired.code, f"kill {server.pid}" in repaired.err) == (1, True)
+    assert (after.code, after.json()) == (0, report)
+
+
+@pytest.mark.sqlite_file("only the file is repaired")
+async def test_a_repair_needs_that_no_server_runs(makai: Cli) -> None:
+    await begin(makai, "Hello")
+    async with makai.serving() as (server, _):
+        repaired = await makai("sessions", "repair")
+
+    assert repaired.code == 1
+    assert f"process {server.pid}" in repaired.err
+    assert f"Stop it (kill {server.pid})" in repaired.err
 
 
 async def test_saved_permissions_are_listed_and_revoked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:
@@ -291,3 +305,44 @@ async def test_files_of_a_session_are_undone_and_redone(makai: Cli, tmp_path: Pa
         f"{plan}  ✗ it was changed since\nThis cannot be undone. Nothing is changed.\n",
     )
     assert (work / "a.txt").read_text() == "mine\n"
+
+
+async def test_sessions_in_a_database_are_checked_there_and_restored_by_its_own_means(makai: Cli) -> None:
+    url = shared_server().new_schema()
+    (makai.home / "config.toml").write_text(f'[store]\nurl = "{url}"\n')
+    session_id = await begin(makai, "Hello")
+    sound = await makai("sessions", "repair", "--check")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE event SET line = '\\x7b7d' WHERE event_id = 2")
+    damaged = await makai("sessions", "repair", "--check")
+    async with makai.serving():
+        through_server = await makai("sessions", "repair", "--check")
+    refused = await makai("sessions", "repair")
+    doctor = await makai("doctor", "--offline", "--json")
+
+    assert (sound.code, sound.out.partition(" with ")[0]) == (0, "1 sessions")
+    assert (damaged.code, damaged.out) == (through_server.code, through_server.out)
+    assert (damaged.code, damaged.out.splitlines()[1:]) == (
+        1,
+        [
+            f"  session {session_id}, event 2: damaged or missing",
+            "Look for damage with `makai sessions repair --check`. Restore a damaged database from its backup; "
+            "docs/deploy.md (Backup and restore) says how.",
+        ],
+    )
+    assert (refused.code, refused.out) == (2, "")
+    assert "Sessions in PostgreSQL are checked here, not repaired." in refused.err
+    (sessions,) = [check for check in doctor.json()["checks"] if check["name"] == "sessions"]
+    assert sessions == {"name": "sessions", "state": "good", "text": shown_address(url)}
+
+
+async def test_the_doctor_says_that_a_database_cannot_be_reached_and_hides_its_password(makai: Cli) -> None:
+    doctor = await makai("doctor", "--offline", environ={"MAKAI_STORE_URL": "postgres://me:sesame@127.0.0.1:1/makai"})
+
+    assert "Sessions cannot be stored or read in PostgreSQL" in doctor.out
+    assert "sesame" not in doctor.out + doctor.err
+
+
+def shown_address(url: str) -> str:
+    parts = urlsplit(url)
+    return f"PostgreSQL at {parts.hostname}:{parts.port}{parts.path}"

@@ -145,6 +145,7 @@ async def _still_asked(place: Place, waiting: Desk, asked: ev.ApprovalRequested)
     )
 
 
+@pytest.mark.sqlite_file("some of them change the file")
 async def test_without_a_sandbox_the_attempts_succeed(place: Place) -> None:
     await _asked(place)
     results = await _attempts(await place.agent(sandbox="full-access"), "prove")

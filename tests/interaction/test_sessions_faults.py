@@ -91,6 +91,7 @@ async def test_frames_that_mean_nothing_are_each_answered_and_change_nothing(
 
 
 @pytest.mark.proof("D4")
+@pytest.mark.sqlite_file("fills the disk of the file")
 @pytest.mark.timeout(120)
 async def test_a_full_disk_is_told_reading_goes_on_and_the_session_recovers(
     tmp_path: Path, record_measure: RecordMeasure

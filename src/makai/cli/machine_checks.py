@@ -14,11 +14,13 @@ from typing import Final, Literal
 import msgspec
 
 from makai.aio.child_process import ChildProcess
+from makai.core.config import Config
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.programs import find_program, trusted_environment
 from makai.core.visible_text import one_line
 from makai.providers.logins import CONFIG_FILE, read_config
 from makai.server.announcement import listening
+from makai.sessions.log.opening import is_postgres, reach, store_of
 from makai.tools.commands import child_environment
 
 CHECK_S: Final = 20.0
@@ -72,6 +74,12 @@ async def _settings(place: CheckedPlace) -> MachineCheck:
 
 
 async def _sessions(place: CheckedPlace) -> MachineCheck:
+    try:
+        config = await asyncio.to_thread(read_config, place.home / CONFIG_FILE)
+    except InvalidRequest:  # the row of the settings says it
+        config = Config()
+    if is_postgres(store := store_of(place.home, config)):
+        return MachineCheck(name="sessions", state="good", text="\n".join(await reach(store)))
     path = place.home / "sessions.db"
 
     def look() -> MachineCheck:

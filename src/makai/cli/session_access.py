@@ -30,7 +30,7 @@ async def open_sessions(
     async with AsyncExitStack() as stack:
         config = None
         if models is None:
-            config = _usable_config(home_directory(os.environ))
+            config = usable_config(home_directory(os.environ))
             models = await stack.enter_async_context(ModelRuntime(config=config))
         runtime, home = models, models.home
 
@@ -65,7 +65,7 @@ async def running_owner(home: Path) -> AsyncIterator[Sessions | None]:
         await sessions.close()
 
 
-def _usable_config(home: Path) -> Config:
+def usable_config(home: Path) -> Config:
     """The user's settings, or the defaults and a warning when the file is broken."""
     try:
         return read_config(home / CONFIG_FILE)

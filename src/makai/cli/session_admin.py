@@ -6,15 +6,18 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
 
 from makai.cli.console import Paint, note, plain
 from makai.cli.run_request import folder_from
-from makai.cli.session_access import in_words, open_sessions, running_owner
+from makai.cli.session_access import in_words, open_sessions, running_owner, usable_config
 from makai.cli.session_selection import find_session
 from makai.core.approval_text import diff_lines
+from makai.core.config import ClusterConfig, StoreConfig
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
 from makai.core.visible_text import exact_line, one_line
@@ -22,6 +25,13 @@ from makai.sessions import requests as req
 from makai.sessions.commands import Archive, SetTitle
 from makai.sessions.log import repair, schema
 from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
+from makai.sessions.log.opening import is_postgres, open_beside, store_of
+
+_EMPTY: Final = LogReport(sessions=0, events=0, problems=())
+_REPAIR_DATABASE: Final = (
+    "Look for damage with `makai sessions repair --check`. Restore a damaged database from its backup; docs/deploy.md "
+    "(Backup and restore) says how."
+)
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,35 +85,61 @@ def _confirmed(chosen: list[SessionSummary]) -> bool:
     return click.confirm("Delete for good?", err=True)
 
 
-async def examine(*, only_check: bool) -> LogReport:
-    """Check the log, through its owner when one runs; repair it, which needs that there is no owner."""
+async def examine(*, only_check: bool) -> tuple[LogReport, str]:
+    """Check the log, through its owner when one runs; repair it, which needs that there is no owner. Returns also what
+    helps against damage that is still there."""
     home = home_directory(os.environ)
-    if not (home / schema.FILE_NAME).exists():
-        return LogReport(sessions=0, events=0, problems=())
+    config = usable_config(home)
+    store = store_of(home, config)
+    is_database = is_postgres(store)
+    if is_database and not only_check:
+        raise InvalidRequest("Sessions in PostgreSQL are checked here, not repaired.", hint=_REPAIR_DATABASE)
+    next_step = _REPAIR_DATABASE if is_database else "Run `makai sessions repair` to make every session readable again."
     try:
         if not only_check:
-            return await asyncio.to_thread(repair.repair, home)
+            return await _repaired(home), ""
         async with running_owner(home) as sessions:
-            return await (sessions.dispatch(req.CheckLog()) if sessions else asyncio.to_thread(repair.check, home))
+            if sessions:
+                return await sessions.dispatch(req.CheckLog()), next_step
+        return await (_check_databases(store, config.cluster) if is_database else _check_file(home)), next_step
     except StorageUnavailable as error:
         raise in_words(error, home) from None
 
 
-def report_lines(report: LogReport, *, repaired: bool) -> list[str]:
+async def _repaired(home: Path) -> LogReport:
+    return await asyncio.to_thread(repair.repair, home) if _has_file(home) else _EMPTY
+
+
+async def _check_file(home: Path) -> LogReport:
+    return await asyncio.to_thread(repair.check, home) if _has_file(home) else _EMPTY
+
+
+def _has_file(home: Path) -> bool:
+    return (home / schema.FILE_NAME).exists()
+
+
+async def _check_databases(store: StoreConfig, cluster: ClusterConfig) -> LogReport:
+    log = await open_beside(store, cluster)
+    try:
+        return await log.check()
+    finally:
+        await log.close()
+
+
+def report_lines(report: LogReport, next_step: str) -> list[str]:
+    """What a check or a repair found; `next_step` as `examine` returns it."""
     read = f"{report.sessions:,} sessions with {report.events:,} events"
     if not report.problems:
         return [f"{read}: no damage found."]
     lines = [f"{read}: {len(report.problems)} problems."]
     for problem in report.problems:
-        place = f"session {problem.session_id}" if problem.session_id else "the file"
+        place = f"session {problem.session_id}" if problem.session_id else "the log"
         event = "" if problem.event_id is None else f", event {problem.event_id}"
         lines.append(f"  {one_line(place)}{event}: {one_line(problem.what)}")
-    if repaired:
+    if report.kept_as:
         lines.append("Repaired: every session can be read again; notices replace the damaged events.")
         lines.append(f"The damaged file is kept as {report.kept_as}.")
-    else:
-        lines.append("Run `makai sessions repair` to make every session readable again.")
-    return lines
+    return [*lines, next_step] if next_step else lines
 
 
 async def grants(folder: str, revoked: str | None, *, all_folders: bool) -> list[StoredGrant]:

@@ -229,7 +229,7 @@ Examples:
   makai sessions repair             stop other makai processes first
 
 Damaged events are replaced by notices with the same numbers, and the damaged file is kept. The exit code is 1 when
---check finds damage.
+--check finds damage. Sessions in PostgreSQL are checked only.
 """)
 @command.command("repair")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing.")
@@ -238,8 +238,8 @@ def repair_command(only_check: bool, as_json: bool) -> int:
     """Check the session log for damage and make every session readable again."""
     from makai.cli.session_admin import examine, report_lines
 
-    report = run_async(examine(only_check=only_check))
-    say_result(report, report_lines(report, repaired=not only_check), as_json=as_json)
+    report, next_step = run_async(examine(only_check=only_check))
+    say_result(report, report_lines(report, next_step), as_json=as_json)
     return EXIT_FAILED if only_check and report.problems else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import msgspec
 import pytest
 
 from makai.cli.session_admin import grant_lines, report_lines
@@ -88,20 +89,18 @@ def test_grants_are_told_by_folder() -> None:
 
 def test_a_report_says_what_was_found_and_what_was_done() -> None:
     whole = LogReport(sessions=2, events=1_000, problems=())
-    damaged = LogReport(
-        sessions=2,
-        events=1_000,
-        problems=(LogProblem("s-1", 7, "damaged or missing"), LogProblem("", None, "a bad page")),
-        kept_as="/home/ada/.makai/sessions.db.damaged-1",
-    )
+    problems = (LogProblem("s-1", 7, "damaged or missing"), LogProblem("", None, "a bad page"))
+    damaged = LogReport(sessions=2, events=1_000, problems=problems)
+    repaired = msgspec.structs.replace(damaged, kept_as="/home/ada/.makai/sessions.db.damaged-1")
 
-    assert report_lines(whole, repaired=True) == ["2 sessions with 1,000 events: no damage found."]
-    assert report_lines(damaged, repaired=False) == [
+    assert report_lines(whole, "Do this.") == ["2 sessions with 1,000 events: no damage found."]
+    assert report_lines(damaged, "Do this.") == [
         "2 sessions with 1,000 events: 2 problems.",
         "  session s-1, event 7: damaged or missing",
-        "  the file: a bad page",
-        "Run `makai sessions repair` to make every session readable again.",
+        "  the log: a bad page",
+        "Do this.",
     ]
-    assert report_lines(damaged, repaired=True)[-1] == (
-        "The damaged file is kept as /home/ada/.makai/sessions.db.damaged-1."
-    )
+    assert report_lines(repaired, "")[-2:] == [
+        "Repaired: every session can be read again; notices replace the damaged events.",
+        "The damaged file is kept as /home/ada/.makai/sessions.db.damaged-1.",
+    ]

@@ -450,7 +450,8 @@ def _killed_child(root: Path, folder: Path, left: int) -> str:
     """Kill the child when so many new files are left, or as soon as that is seen; returns the session's id."""
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "support.undo_child", str(root)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as child:
+    environ = {**os.environ, "PYTHONPATH": path, "MAKAI_HOME": str(root / "makai-home")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as child:
         assert child.stdout is not None
         try:
             session_id = child.stdout.readline().strip()

@@ -152,7 +152,8 @@ def _killed_child(root: Path) -> str:
     """Kill the child as soon as it has said that the withdrawal is durable; returns the session's id."""
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "support.queue_child", str(root)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as child:
+    environ = {**os.environ, "PYTHONPATH": path, "MAKAI_HOME": str(root / "makai-home")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as child:
         assert child.stdout is not None
         try:
             return child.stdout.readline().strip()

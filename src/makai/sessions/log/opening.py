@@ -121,3 +121,14 @@ async def open_beside(config: StoreConfig, cluster: ClusterConfig) -> PostgresLo
     labels = cluster.labels or (name,)
     visitor = settings(name=f"{name}-{uuid4().hex[:8]}", labels=labels, lease_s=VISITOR_LEASE_S)
     return await _join(config, visitor, None)
+
+
+async def reach(config: StoreConfig) -> list[str]:
+    """Connect to each database of a store in PostgreSQL, and change nothing. Returns where they are, without user and
+    password. Raises `StorageUnavailable`."""
+    _node_settings()  # raises when there is no driver
+    from makai.sessions.log.postgres.connecting import Database
+
+    databases = {config.url: Database(config.url)}
+    databases |= {address: Database(address, name) for name, address in config.shards.items()}
+    return await asyncio.gather(*(database.reach() for database in databases.values()))

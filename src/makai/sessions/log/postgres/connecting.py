@@ -59,6 +59,19 @@ class Database(PostgresAddress):
         arrays.register(connection)
         return connection
 
+    async def reach(self) -> str:
+        """Connect once. Returns where the database is, without user and password; raises `StorageUnavailable`."""
+        try:
+            connection = await self.connect()
+        except psycopg.Error as error:
+            raise self.unavailable(error) from None
+        try:
+            found = connection.info
+            shard = f" (shard {self.shard})" if self.shard else ""
+            return f"PostgreSQL at {found.host}:{found.port}/{found.dbname}{shard}"
+        finally:
+            await connection.close()
+
     def unavailable(self, error: Exception) -> StorageUnavailable:
         if self.shard:
             # Without an SQL state it is the driver that speaks, and it names hosts.
