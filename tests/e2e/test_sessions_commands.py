@@ -206,6 +206,7 @@ async def test_damage_is_found_and_repaired(makai: Cli) -> None:
     assert "What happened here was damaged on disk." in shown.out
 
 
+@pytest.mark.sqlite_file("only the file is repaired")
 async def test_without_a_log_there_is_nothing_to_repair(makai: Cli) -> None:
     assert await makai("sessions", "repair") == Finished(0, "0 sessions with 0 events: no damage found.\n", "")
 

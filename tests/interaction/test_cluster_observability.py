@@ -26,7 +26,8 @@ def figures(observed: Observability) -> list[float | None]:
 async def test_a_lost_lease_and_a_takeover_are_figures_of_their_nodes(tmp_path: Path, database: str) -> None:
     one, other = Observability(), Observability()
     assert figures(one) == [None, None, 0, None]
-    async with cluster(tmp_path, database, "pace: 20ms\nrepeat: 50 word") as nodes:
+    # The run is longer than it takes to end the lease: a run that was over could not be taken over.
+    async with cluster(tmp_path, database, "pace: 20ms\nrepeat: 250 word") as nodes:
         # The first one does not take its own run back, and no lease is so short that a busy machine loses it.
         first = await nodes.start("a", observer=one.observer, lease_s=12, durable=False)
         second = await nodes.start("b", observer=other.observer, lease_s=12)
