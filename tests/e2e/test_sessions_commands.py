@@ -308,31 +308,44 @@ async def test_files_of_a_session_are_undone_and_redone(makai: Cli, tmp_path: Pa
     assert (work / "a.txt").read_text() == "mine\n"
 
 
-async def test_sessions_in_a_database_are_checked_there_and_restored_by_its_own_means(makai: Cli) -> None:
+async def test_sessions_in_a_database_are_checked_and_repaired_there(makai: Cli) -> None:
     url = shared_server().new_schema()
     (makai.home / "config.toml").write_text(f'[store]\nurl = "{url}"\n')
     session_id = await begin(makai, "Hello")
-    sound = await makai("sessions", "repair", "--check")
+    sound = await makai("sessions", "repair")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE event SET line = '\\x7b7d' WHERE event_id = 2")
-    damaged = await makai("sessions", "repair", "--check")
+    read = await makai("sessions", "show", session_id)
+    looked = await makai("sessions", "repair", "--check")
     async with makai.serving():
         through_server = await makai("sessions", "repair", "--check")
-    refused = await makai("sessions", "repair")
+        refused = await makai("sessions", "repair")
+    repaired = await makai("sessions", "repair", "--json")
+    again = await makai("sessions", "repair")
+    shown = await makai("sessions", "show", session_id)
     doctor = await makai("doctor", "--offline", "--json")
 
     assert (sound.code, sound.out.partition(" with ")[0]) == (0, "1 sessions")
-    assert (damaged.code, damaged.out) == (through_server.code, through_server.out)
-    assert (damaged.code, damaged.out.splitlines()[1:]) == (
+    assert (read.code, "makai sessions repair" in read.err) == (1, True)
+    assert looked == through_server
+    assert (looked.code, looked.out.splitlines()[1:]) == (
         1,
         [
             f"  session {session_id}, event 2: damaged or missing",
-            "Look for damage with `makai sessions repair --check`. Restore a damaged database from its backup; "
-            "docs/deploy.md (Backup and restore) says how.",
+            "Run `makai sessions repair` to make every session readable again.",
         ],
     )
     assert (refused.code, refused.out) == (2, "")
-    assert "Sessions in PostgreSQL are checked here, not repaired." in refused.err
+    assert "Stop makai there and try again." in refused.err
+    report = repaired.json()
+    assert (repaired.code, len(report["problems"])) == (0, 1)
+    (file,) = makai.home.glob("sessions.damaged-*")
+    assert report["kept_as"] == str(file)
+    kept = [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]
+    assert [(row["session_id"], row.get("event_id")) for row in kept] == [(session_id, 2), (session_id, None)]
+    assert (file.stat().st_mode & 0o777, kept[0]["data"]) == (0o600, "e30=")
+    assert (again.code, again.out) == (sound.code, sound.out)
+    assert "What happened here was damaged on disk." in shown.out
     (sessions,) = [check for check in doctor.json()["checks"] if check["name"] == "sessions"]
     assert sessions == {"name": "sessions", "state": "good", "text": shown_address(url)}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -25,13 +26,15 @@ from makai.sessions import requests as req
 from makai.sessions.commands import Archive, SetTitle
 from makai.sessions.log import repair, schema
 from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
+from makai.sessions.log.nodes import process_of
 from makai.sessions.log.opening import is_postgres, open_beside, store_of
 
+if TYPE_CHECKING:
+    from makai.sessions.log.postgres.log import PostgresLog
+    from makai.sessions.log.postgres.sharded import ShardedLog
+
 _EMPTY: Final = LogReport(sessions=0, events=0, problems=())
-_REPAIR_DATABASE: Final = (
-    "Look for damage with `makai sessions repair --check`. Restore a damaged database from its backup; docs/deploy.md "
-    "(Backup and restore) says how."
-)
+_REPAIR: Final = "Run `makai sessions repair` to make every session readable again."
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,26 +94,24 @@ async def examine(*, only_check: bool) -> tuple[LogReport, str]:
     home = home_directory(os.environ)
     config = usable_config(home)
     store = store_of(home, config)
-    is_database = is_postgres(store)
-    if is_database and not only_check:
-        raise InvalidRequest("Sessions in PostgreSQL are checked here, not repaired.", hint=_REPAIR_DATABASE)
-    next_step = _REPAIR_DATABASE if is_database else "Run `makai sessions repair` to make every session readable again."
     try:
-        if not only_check:
-            return await _repaired(home), ""
-        async with running_owner(home) as sessions:
-            if sessions:
-                return await sessions.dispatch(req.CheckLog()), next_step
-        return await (_check_databases(store, config.cluster) if is_database else _check_file(home)), next_step
+        if only_check:
+            return await _checked(home, store, config.cluster), _REPAIR
+        if is_postgres(store):
+            async with _databases(store, config.cluster) as log:
+                return await _repair_databases(log, home)
+        return await asyncio.to_thread(repair.repair, home) if _has_file(home) else _EMPTY, ""
     except StorageUnavailable as error:
         raise in_words(error, home) from None
 
 
-async def _repaired(home: Path) -> LogReport:
-    return await asyncio.to_thread(repair.repair, home) if _has_file(home) else _EMPTY
-
-
-async def _check_file(home: Path) -> LogReport:
+async def _checked(home: Path, store: StoreConfig, cluster: ClusterConfig) -> LogReport:
+    async with running_owner(home) as sessions:
+        if sessions:
+            return await sessions.dispatch(req.CheckLog())
+    if is_postgres(store):
+        async with _databases(store, cluster) as log:
+            return await log.check()
     return await asyncio.to_thread(repair.check, home) if _has_file(home) else _EMPTY
 
 
@@ -118,12 +119,35 @@ def _has_file(home: Path) -> bool:
     return (home / schema.FILE_NAME).exists()
 
 
-async def _check_databases(store: StoreConfig, cluster: ClusterConfig) -> LogReport:
+@asynccontextmanager
+async def _databases(store: StoreConfig, cluster: ClusterConfig) -> AsyncIterator[PostgresLog | ShardedLog]:
     log = await open_beside(store, cluster)
     try:
-        return await log.check()
+        yield log
     finally:
         await log.close()
+
+
+async def _repair_databases(log: PostgresLog | ShardedLog, home: Path) -> tuple[LogReport, str]:
+    me = process_of(log.node.node_id)
+    others = [node.name for node in await log.nodes() if process_of(node.node_id) != me]
+    if others:
+        raise InvalidRequest(
+            f"The sessions are used by {', '.join(map(one_line, others))}.",
+            hint="Stop makai there and try again. `makai sessions repair --check` works while it runs.",
+        )
+    report = await log.check()
+    if not report.problems:
+        return report, ""
+    from makai.sessions.log.postgres.repair_file import RepairFile
+
+    kept = RepairFile(home)
+    for part in log.parts:
+        await part.repair(kept.keep)
+    left = await log.check()
+    if left.problems:
+        return left, f"These are left. Restore the database from its backup. What was replaced is in {kept.path}."
+    return msgspec.structs.replace(report, kept_as=str(kept.path)), ""
 
 
 def report_lines(report: LogReport, next_step: str) -> list[str]:
@@ -138,7 +162,7 @@ def report_lines(report: LogReport, next_step: str) -> list[str]:
         lines.append(f"  {one_line(place)}{event}: {one_line(problem.what)}")
     if report.kept_as:
         lines.append("Repaired: every session can be read again; notices replace the damaged events.")
-        lines.append(f"The damaged file is kept as {report.kept_as}.")
+        lines.append(f"What was damaged is kept as {report.kept_as}.")
     return [*lines, next_step] if next_step else lines
 
 

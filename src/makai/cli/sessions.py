@@ -228,8 +228,8 @@ Examples:
   makai sessions repair --check     check only; works while makai runs
   makai sessions repair             stop other makai processes first
 
-Damaged events are replaced by notices with the same numbers, and the damaged file is kept. The exit code is 1 when
---check finds damage. Sessions in PostgreSQL are checked only.
+Damaged events are replaced by notices with the same numbers, and what was damaged is kept in a file. The exit code is
+1 when --check finds damage, and when damage is left.
 """)
 @command.command("repair")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing.")
@@ -240,7 +240,7 @@ def repair_command(only_check: bool, as_json: bool) -> int:
 
     report, next_step = run_async(examine(only_check=only_check))
     say_result(report, report_lines(report, next_step), as_json=as_json)
-    return EXIT_FAILED if only_check and report.problems else 0
+    return EXIT_FAILED if report.problems and not report.kept_as else 0
 
 
 @epilog("""

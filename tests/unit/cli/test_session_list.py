@@ -102,5 +102,5 @@ def test_a_report_says_what_was_found_and_what_was_done() -> None:
     ]
     assert report_lines(repaired, "")[-2:] == [
         "Repaired: every session can be read again; notices replace the damaged events.",
-        "The damaged file is kept as /home/ada/.makai/sessions.db.damaged-1.",
+        "What was damaged is kept as /home/ada/.makai/sessions.db.damaged-1.",
     ]

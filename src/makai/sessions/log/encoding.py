@@ -169,6 +169,19 @@ def verified(session_id: str, stored: Sequence[tuple[int, int, bytes]]) -> list[
     return records
 
 
+def stored_again(session_id: str, record: Record) -> Stored:
+    """A verified record with everything that a store keeps of it."""
+    logged = decoded_one(record)
+    is_delta = isinstance(logged, ev.Logged) and isinstance(logged.event, ev.Delta)
+    return Stored(record, logged.ts, checksum_of(session_id, record), is_delta)
+
+
+def substitute(session_id: str, event_id: int, ts: int) -> Stored:
+    """A notice in the place of a damaged event: it has the same number, so no client's cursor becomes wrong."""
+    notice = ev.Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")
+    return numbered(session_id, encoded([Pending(ts, None, notice)]), event_id - 1, ts)[0]
+
+
 def damaged(session_id: str, event_id: int | None) -> LogDamaged:
     what = "The stored session" if event_id is None else f"Event {event_id} of the session"
     return LogDamaged(f"{what} {session_id} is damaged.", session_id=session_id, event_id=event_id, hint=REPAIR_HINT)

@@ -19,10 +19,9 @@ from pathlib import Path
 import msgspec
 
 from makai.auth.private_files import sync_directory
-from makai.core import session_events as ev
 from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.sessions.log import encoding, leases, permissions, projection, schema, store, tokens
-from makai.sessions.log.base import LogProblem, LogReport, Pending, Record
+from makai.sessions.log.base import LogProblem, LogReport, Record
 from makai.sessions.log.leases import HomeLock
 from makai.sessions.log.writer import unavailable
 
@@ -192,7 +191,10 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, session: _Found) -> 
     view = projection.empty(session.session_id)
     new.execute("BEGIN IMMEDIATE")
     for event_id, record in _scan(old, session):
-        stored = _kept(session, record) if record else _substitute(session, event_id, view.latest_ms)
+        if record is not None:
+            stored = encoding.stored_again(session.session_id, record)
+        else:
+            stored = encoding.substitute(session.session_id, event_id, view.latest_ms)
         view = projection.followed(view, encoding.decoded_one(stored.record))
         store.insert_events(new, [(session.session_key, stored)])
     if view.summary.events:
@@ -212,16 +214,3 @@ def _copy_beside(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
     for token in tokens.salvaged(old)[0]:
         tokens.store(new, token)
     new.execute("COMMIT")
-
-
-def _kept(session: _Found, record: Record) -> encoding.Stored:
-    logged = encoding.decoded_one(record)
-    is_delta = isinstance(logged, ev.Logged) and isinstance(logged.event, ev.Delta)
-    checksum = encoding.checksum_of(session.session_id, record)
-    return encoding.Stored(record, logged.ts, checksum, is_delta)
-
-
-def _substitute(session: _Found, event_id: int, ts: int) -> encoding.Stored:
-    notice = ev.Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")
-    bodies = encoding.encoded([Pending(ts, None, notice)])
-    return encoding.numbered(session.session_id, bodies, event_id - 1, ts)[0]

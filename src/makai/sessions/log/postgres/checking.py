@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
+import msgspec
+
 from makai.core.errors import LogDamaged
 from makai.sessions.log import encoding, projection
-from makai.sessions.log.base import LogProblem, LogReport
+from makai.sessions.log.base import LogProblem, LogReport, Record
 from makai.sessions.log.postgres.connecting import Connection
 from makai.sessions.log.postgres.permissions import count_damaged
 from makai.sessions.log.postgres.rows import ROW, fetch, row_of
@@ -31,7 +33,7 @@ async def check(connection: Connection, belongs: Callable[[str], bool]) -> LogRe
         counts = {"sessions are gone, and their events are not": orphans} | await count_damaged(connection)
         problems = [LogProblem("", None, f"{count} {what}") for what, count in counts.items() if count]
         sessions = events = 0
-        async for found in _pages(connection):
+        async for found in pages(connection):
             row, session_id = row_of(found), found[1]
             sessions += 1
             last, told = await _problems(connection, found[0], session_id, row)
@@ -42,7 +44,7 @@ async def check(connection: Connection, belongs: Callable[[str], bool]) -> LogRe
     return LogReport(sessions=sessions, events=events, problems=tuple(problems))
 
 
-async def _pages(connection: Connection) -> AsyncIterator[tuple[Any, ...]]:
+async def pages(connection: Connection) -> AsyncIterator[tuple[Any, ...]]:
     key = 0
     while page := await fetch(connection, _SESSIONS, (key,)):
         for found in page:
@@ -50,25 +52,46 @@ async def _pages(connection: Connection) -> AsyncIterator[tuple[Any, ...]]:
         key = page[-1][0]
 
 
+class ScannedEvent(msgspec.Struct, frozen=True):
+    event_id: int
+    record: Record | None
+    """None when the event is damaged or missing."""
+    checksum: int = 0
+    line: bytes = b""
+    """Both as they are stored, whatever they are; empty when the event is missing."""
+
+
+async def scan(connection: Connection, key: int, session_id: str, stated: int) -> AsyncIterator[ScannedEvent]:
+    """Every number up to the last one, or to `stated`, which is what the entry of the session says."""
+    last = 0
+    while page := await fetch(connection, _EVENTS, (key, last)):
+        for event_id, checksum, line in page:
+            for missing in range(last + 1, event_id):
+                yield ScannedEvent(missing, None)
+            last = event_id
+            try:
+                (record,) = encoding.verified(session_id, [(event_id, checksum, line)])
+            except LogDamaged:
+                yield ScannedEvent(event_id, None, checksum, line)
+            else:
+                yield ScannedEvent(event_id, record, checksum, line)
+    for missing in range(last + 1, stated + 1):
+        yield ScannedEvent(missing, None)
+
+
 async def _problems(
     connection: Connection, key: int, session_id: str, row: projection.SessionRow | None
 ) -> tuple[int, list[LogProblem]]:
     """The number of the last event, and everything that is wrong with a session."""
     view, last, problems = projection.empty(session_id), 0, list[LogProblem]()
-    while page := await fetch(connection, _EVENTS, (key, last)):
-        for event_id, checksum, line in page:
-            problems += [LogProblem(session_id, lost, "damaged or missing") for lost in range(last + 1, event_id)]
-            last = event_id
-            try:
-                (record,) = encoding.verified(session_id, [(event_id, checksum, line)])
-            except LogDamaged:
-                problems.append(LogProblem(session_id, event_id, "damaged or missing"))
-                continue
-            view = projection.followed(view, encoding.decoded_one(record))
-    stated = row.view.summary.events if row else 0
-    problems += [LogProblem(session_id, lost, "damaged or missing") for lost in range(last + 1, stated + 1)]
+    async for scanned in scan(connection, key, session_id, row.view.summary.events if row else 0):
+        last = scanned.event_id
+        if scanned.record is None:
+            problems.append(LogProblem(session_id, last, "damaged or missing"))
+        else:
+            view = projection.followed(view, encoding.decoded_one(scanned.record))
     if row is None:
         problems.append(LogProblem(session_id, None, "its entry in the list of sessions is damaged"))
     elif not problems and not projection.is_same(row.view, view):
         problems.append(LogProblem(session_id, None, "its entry in the list of sessions differs from its events"))
-    return max(last, stated), problems
+    return last, problems

@@ -21,7 +21,7 @@ from makai.sessions.log.heads import Heads
 from makai.sessions.log.leases import HomeLock, taken_over
 from makai.sessions.log.nodes import Node
 from makai.sessions.log.permissions import checked_folder, itself_and_above
-from makai.sessions.log.postgres import checking, ownership, permissions, relay, rows, schema
+from makai.sessions.log.postgres import checking, ownership, permissions, relay, repairing, rows, schema
 from makai.sessions.log.postgres.connecting import Connection, ConnectionPool, Database, of_unknown_outcome
 from makai.sessions.log.postgres.membership import Membership, NodeSettings, Prepare
 from makai.sessions.log.postgres.writer import GroupWriter, PendingAppend
@@ -295,6 +295,11 @@ class PostgresLog:
     async def check(self, belongs: Callable[[str], bool] = lambda session_id: True) -> base.LogReport:
         """As `EventLog.check`. A session that does not belong to this database is a problem."""
         return await self._pool.run(lambda connection: checking.check(connection, belongs), CHECK_S)
+
+    async def repair(self, keep: repairing.Keep) -> None:
+        """Make every session readable, while no other node is there. `keep` gets what is replaced."""
+        self._membership.check()
+        await self._pool.run(lambda connection: repairing.repair(connection, keep), CHECK_S)
 
     async def nodes(self) -> list[Node]:
         return await self._pool.run(ownership.live_nodes)

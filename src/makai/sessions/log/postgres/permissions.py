@@ -151,6 +151,24 @@ async def count_damaged(connection: Connection) -> dict[str, int]:
     return {"grants or words of trust are damaged": beside, "tokens are damaged": counts["token"]}
 
 
+async def remove_damaged(connection: Connection) -> list[tuple[str, str]]:
+    """Remove rows that do not verify, which allow nothing. Returns the table and the key of each."""
+    kept: dict[str, set[tuple[str, ...]]] = {
+        "permission_grant": {(grant.folder, grant.rule) for grant in await list_grants(connection, None)},
+        "trusted_folder": {(word.folder,) for word in await list_trusted(connection)},
+        "token": {(token.token_id,) for token in await list_tokens(connection)},
+    }
+    keys = {"permission_grant": ("folder", "rule"), "trusted_folder": ("folder",), "token": ("token_id",)}
+    removed = []
+    for table, names in keys.items():
+        found = {tuple(row) for row in await fetch(connection, f"SELECT {', '.join(names)} FROM {table}")}
+        for key in sorted(found - kept[table]):
+            same = " AND ".join(f"{name} = %s" for name in names)
+            await fetch(connection, f"DELETE FROM {table} WHERE {same}", key)
+            removed.append((table, " ".join(key)))
+    return removed
+
+
 async def _store_token(connection: Connection, token: StoredToken) -> None:
     data = msgspec.json.encode(token)
     await fetch(connection, _PUT_TOKEN, (token.token_id, data, _token_checksum(token.token_id, data)))

@@ -52,7 +52,7 @@ SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = of
 """
 """One plan for groups of all sizes, which finds rows by their keys however small the tables were when it was made.
 Planning the statement for each group takes longer than carrying it out."""
-_ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
+ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
 
 
 class PendingAppend(msgspec.Struct, frozen=True, eq=False):
@@ -389,7 +389,7 @@ def _session_values(entries: list[_Entry]) -> dict[str, object]:
         "expected": arrays.integers([entry.expected for entry in entries]),
         "generations": arrays.integers([entry.row.generation for entry in entries]),
         "lasts": arrays.integers([summary.events for summary in summaries]),
-        "actives": arrays.bools([summary.status in _ACTIVE for summary in summaries]),
+        "actives": arrays.bools([summary.status in ACTIVE for summary in summaries]),
         "updated": arrays.integers([summary.updated_ms for summary in summaries]),
         "waiting": arrays.integers([summary.pending_approvals for summary in summaries]),
         "cwds": arrays.texts([summary.cwd for summary in summaries]),
