@@ -20,6 +20,7 @@ from support.shell_fuzz import ALLOW, DENY, Differences, commands, differences
 
 from makai.core.errors import InvalidRequest
 from makai.tools.shell_policy.policy import ShellRule, decide, parse_shell_rule
+from makai.tools.shell_policy.search import search
 
 
 class Vector(msgspec.Struct, frozen=True):
@@ -266,6 +267,45 @@ def test_a_character_outside_of_ascii_is_a_part_of_its_word() -> None:
     assert decide("é🎉 x", ["*"], ["é🎉:*"]) == "deny"
 
 
+BEFORE_A_COMMAND = {
+    "": "", "time ": "", "time -p ": "", "! ": "", "! time ": "", "coproc ": "", "a=1 ": "", "a=1 b=2 ": "",
+    "> g ": "", "a=1 > g ": "", "< g a=1 ": "", "{ ": "; }", "( ": " )", "ls; ": "", "ls && ": "", "ls || ": "",
+    "ls | ": "", "ls |& ": "", "ls & ": "", "ls\n": "", "until ": "; do break; done", "while ": "; do break; done",
+    "if ": "; then ls; fi", "if ls; then ": "; fi", "if ls; then ls; else ": "; fi",
+    "if ls; then ls; elif ": "; then ls; fi", "for i in 1; do ": "; done", "while ls; do ": "; done",
+    "select i in 1; do ": "; done", "case a in a) ": ";; esac", "f() { ": "; }; f", "f() ( ": " ); f",
+    "function f { ": "; }; f", "echo $(": ")", "echo `": "`", "cat <(": ")", "[[ -n $(": ") ]]", "a=$(": ")",
+    "command ": "", "builtin ": "", "exec ": "", "env ": "", "env a=1 ": "", "nohup ": "", "timeout 1 ": "",
+    "sudo ": "", "xargs ": "",
+}  # fmt: skip
+"""Every place in which a simple command can stand, and how the text ends there."""
+REDIRECTIONS = (
+    "", "> f ", ">f ", ">> f ", ">| f ", "< f ", "<> f ", "&> f ", "&>> f ", ">& f ", "2> f ", "2>&1 ", ">&2 ",
+    "<&0 ", "2>&- ", "<<<a ", "<<< 'a b' ", "{fd}> f ", "{fd}>f ", "{fd}>> f ", "{fd}< f ", "{fd}>&1 ", "{fd}<<<a ",
+    "{fd[0]}> f ", "{_f1}<> f ", "{fd}> 'f g' ", "{fd}> >(cat) ", "{fd}> f 2> g ", "2> g {fd}> f ", "> f 2>&1 ",
+    "> f > g < h ", "> $f ", '> "f g" ', "> 'f g' ", "> f$(ls) ", "< <(ls) ", "> >(cat) ",
+)  # fmt: skip
+
+
+def test_a_program_is_found_after_every_redirection_wherever_a_command_can_stand() -> None:
+    texts = [
+        f"{before}{redirection}rm x{end}" for before, end in BEFORE_A_COMMAND.items() for redirection in REDIRECTIONS
+    ]
+
+    assert [text for text in texts if decide(text, ["*"], ["rm:*"]) != "deny"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo 'time {fd}> f rm x'", 'git commit -m "a -> b; rm it"', "cat < rm > mv", "ls > rm 2>&1",
+        "cat <<EOF\ntime > f rm x\nEOF", "[[ a > rm ]]", "echo rm > f x", "diff <(ls a) <(ls rm)",
+    ],
+)  # fmt: skip
+def test_no_program_is_found_in_texts_and_names_of_files(text: str) -> None:
+    assert decide(text, ["*"], ["rm:*", "mv:*"]) == "allow"
+
+
 @pytest.mark.proof("T2")
 @pytest.mark.scaled
 @pytest.mark.timeout(4 * 3600 if FAULTS else 180)
@@ -301,6 +341,17 @@ def test_hostile_size_does_not_take_long() -> None:
     decisions = [decide(text, ["*"], DENY) for text in nested]
 
     assert decisions == ["ask"] * len(nested)
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize(
+    "part", ["1", "{a", "{a[", "> ", ">$(", ">(", ">'", '>"', '>"\\', "> f ", "<> f rm ", "{fd}>f ", ">&1 "]
+)
+def test_redirections_of_hostile_size_do_not_take_long(part: str) -> None:
+    began = time.process_time()
+    for text in (part * (90_000 // len(part)), f">{part * (90_000 // len(part))}"):
+        search(text)
+
     assert time.process_time() - began < 10
 
 

@@ -32,7 +32,15 @@ _SEPARATORS: Final = re.compile(r"[;&|()<>`\n{}$!]+")
 _SEPARATORS_BUT_BRACES: Final = re.compile(r"[;&|()<>`\n$!]+")
 _QUOTES: Final = re.compile(r"['\"\\]")
 _ANY_BREAK: Final = re.compile(r"[\s;&|()<>`{}$!'\"\\,]+")
-_REDIRECTION: Final = re.compile(r"(?:\{\w+\}|\d*)[<>]+[&|]?\s*[^\s;&|<>]+")
+_REDIRECTION: Final = re.compile(r"(?:\{\w{1,100}\}|\d{0,9})[<>]{1,3}[&|]?\s*[^\s;&|<>]+")
+_QUOTED: Final = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
+_DESCRIPTOR: Final = r"\{[A-Za-z_]\w{0,100}(?:\[[^\]\n]{0,100}\])?\}"
+_LEADING_REDIRECTION: Final = re.compile(
+    rf"({_QUOTED})|{_DESCRIPTOR}(?=<<)|(?:{_DESCRIPTOR}|\d{{0,9}})(?:&>>?|[<>]&|<>|>>|>\||<(?![<(])|>(?!\())[ \t]*"
+    rf"(?:{_QUOTED}|\$\([^()]*\)|[<>]\([^()]*\)|[^\s;&|<>()'\"\\])+(?=[ \t]+[^\s;&|()<>])",
+    re.DOTALL,
+)
+"""A quoted text, or a redirection that more words of its command follow: the program may be among them."""
 _BACKTICKS: Final = re.compile(r"`([^`]*)`")
 _ESCAPED_LINE_START: Final = re.compile(r"\n\s*\\(?=[\w./])")
 _EMPTY_BACKTICKS: Final = re.compile(r"`\s*`")
@@ -154,6 +162,8 @@ class _Search:
             self.add_text(_EMPTY_BACKTICKS.sub("", text))
         if "|" in text and "\n" in text:
             self.add_text(_with_ended_pipelines(text))
+        if "<" in text or ">" in text:  # the parser misses the program after `time {fd}>f`, `! time >f` and others
+            self.add_text(_LEADING_REDIRECTION.sub(_quoted_only, text))
         root = parse(text)
         if root.has_error:
             self._complete = False
@@ -301,6 +311,10 @@ class _Search:
             self.add_text(text[found.end() :] if (found := _COMMAND_KEY.match(text)) else text)
             for inner in () if value else programs.inner_commands(words[index:], 0):
                 self._add_program(inner)
+
+
+def _quoted_only(found: re.Match[str]) -> str:
+    return found[1] or " "
 
 
 def _is_for_git_alone(text: str) -> bool:
