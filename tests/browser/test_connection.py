@@ -75,10 +75,12 @@ async def test_what_is_decided_in_one_window_disappears_in_the_other_which_says_
 
 
 class HeldBack:
-    """The connections of some windows. While `holding`, what the server says does not reach them."""
+    """The connections of some windows. While `holding`, what the server says does not reach them, but for frames of
+    one type."""
 
-    def __init__(self) -> None:
+    def __init__(self, but: str = "") -> None:
         self.holding = False
+        self._but = f'"type":"{but}"'
         self.said: list[str] = []
         self.heard: list[str] = []
         self.refused = asyncio.Event()
@@ -102,7 +104,7 @@ class HeldBack:
         self.heard.append(text)
         if "APPROVAL_CONFLICT" in text:
             self.refused.set()
-        if self.holding:
+        if self.holding and self._but not in text:
             self._waiting.append((page, text))
         else:
             page.send(text)
@@ -147,6 +149,23 @@ async def test_without_a_network_the_page_says_so_keeps_what_is_written_and_goes
         await expect(window.test_id("user-message")).to_have_count(1)
         await expect(window.answers).to_contain_text("I got it.")
         await expect(window.test_id("outgoing")).to_have_count(0)
+
+
+async def test_the_page_says_connected_when_the_conversation_is_there_and_not_before(site: Site) -> None:
+    site.script("say: Hello.")
+    held = HeldBack(but="welcome")
+    async with site.window(await site.session()) as window:
+        await window.say("Hi")
+        await window.idle()
+        await window.page.route_web_socket("**/ws?**", held.join)
+        held.holding = True
+        await window.page.reload()
+        await expect(window.test_id("connection")).to_contain_text("Loading")
+        held.release()
+        await window.connected()
+        await window.press("r")  # which needs the conversation
+        await expect(window.page.get_by_role("dialog")).to_be_visible()
+        await expect(window.answers).to_contain_text("Hello.")
 
 
 async def test_a_slow_network_shows_everything_late_and_once(site: Site) -> None:
