@@ -219,7 +219,7 @@ def test_other_answers_are_one_typed_error(given_answer: HttpAnswer, kind: type[
 
 
 @given(body=st.binary(max_size=200), status=st.integers(100, 599))
-def test_no_answer_whatsoever_raises_anything_but_a_makai_error(body: bytes, status: int) -> None:
+def test_no_answer_raises_anything_but_a_makai_error(body: bytes, status: int) -> None:
     for read in (
         lambda it: oauth.read_token_answer(it, provider_id="acme", now_ms=NOW_MS),
         lambda it: oauth.read_device_answer(it, provider_id="acme"),
