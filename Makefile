@@ -33,7 +33,7 @@ test-real: .venv/.ready ## real coding agents (Claude Code, Codex, opencode, Gem
 	@mkdir -p build/mcp-servers && cp tests/mcp_servers/package*.json build/mcp-servers && cd build/mcp-servers && $(NPM_CI)
 	@MAKAI_TEST_AGENTS=1 $(BIN)/python -m pytest tests/real -m agents --timeout=600
 
-test-postgres: .venv/.ready packages ## the tests of sessions, servers and their clients once more, with the sessions in PostgreSQL
+test-postgres: .venv/.ready packages page ## the tests of sessions, servers and their clients once more, with the sessions in PostgreSQL
 	@MAKAI_TEST_STORE=postgres $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder \
 	tests/unit/sessions tests/unit/server tests/interaction tests/e2e
 
